@@ -67,6 +67,7 @@ mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char
         if (core->port.open({.transports = config->transports, .local = config->local}, why)) {
             core->engine.emplace(core->port, *config, *hooks);
             core->windows.emplace(*core->engine, core->port, *hooks);
+            core->groups.emplace(*core->engine, core->port, *hooks);
             return core.release();
         }
     } catch (const std::exception& exception) { why = exception.what(); }
@@ -125,7 +126,7 @@ mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process) {
 unsigned mp_core_progress(mp_core_t* core) {
     return or_end("making progress", [&] {
         const unsigned found = core->engine->progress(); // first: windows look at what has not come
-        return found + core->windows->progress();
+        return found + core->windows->progress() + core->groups->progress();
     });
 }
 
@@ -195,7 +196,7 @@ bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern) {
 
 void mp_core_statistics(mp_core_t* core, char* text, size_t size) {
     std::snprintf(text, size, "%s",
-                  (core->engine->statistics() + core->windows->statistics() +
+                  (core->engine->statistics() + core->windows->statistics() + core->groups->statistics() +
                    (core->thread ? statistics_of(*core->thread) : std::string()))
                       .c_str());
 }

@@ -1,16 +1,13 @@
 /*
- * coll/mp for Open MPI: the communication marker (dissertation 6.2.3). It stands before the components that perform
- * blocking collective operations, and says to pml/mp for how long the program is in one; who performs it is not its
- * matter. Off by default: no call goes through it then, since the tags tell as well. What does not block is sent by
- * progress, outside of any call: its tags tell.
+ * coll/mp for Open MPI: the component, and the communication marker (dissertation 6.2.3). The marker stands before the
+ * components that perform blocking collective operations, and says to pml/mp for how long the program is in one; who
+ * performs it is not its matter. Off by default: no call goes through it then, since the tags tell as well. What does
+ * not block is sent by progress, outside of any call: its tags tell. Operations of our own: coll_mp_ours.c.
  *
  * Small messages are told by their tags only (mca_pml_mp_hint()). So a barrier is left alone, and operations none of
  * whose messages is larger than the caller's data are handed on if that is small.
  */
-#include "pml_mp.h"
-
-#include "ompi/mca/coll/coll.h"
-#include "ompi/op/op.h"
+#include "coll_mp.h"
 
 /* X(NAME, (PARAMETERS), (ARGUMENTS)): blocking operations by the types of their parameters (coll.h of Open MPI). */
 #define BLOCK const void *sent, int send_count, ompi_datatype_t *send_type, void *got
@@ -57,23 +54,12 @@
     X(reduce, (REDUCED, int root), (sent, got, count, type, op, root))                                                 \
     X(scan, (REDUCED), (sent, got, count, type, op))
 
-typedef struct mca_coll_mp_module {
-    mca_coll_base_module_t super;
-    mca_coll_base_comm_coll_t performs; /* who stands behind us, one reference each */
-} mca_coll_mp_module_t;
-OBJ_CLASS_DECLARATION(mca_coll_mp_module_t);
-
 static int component_register(void);
 static int component_open(void);
 static int component_init(bool progress_threads, bool threads);
 static mca_coll_base_module_t* component_query(ompi_communicator_t* comm, int* priority);
 
-typedef struct mca_coll_mp_component {
-    mca_coll_base_component_t super;
-    int priority;
-} mca_coll_mp_component_t;
-
-OMPI_DECLSPEC mca_coll_mp_component_t mca_coll_mp_component = {
+mca_coll_mp_component_t mca_coll_mp_component = {
     .super = {.collm_version = {MP_COLL_VERSION, .mca_component_name = "mp",
                                 MCA_BASE_MAKE_VERSION(component, OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION,
                                                       OMPI_RELEASE_VERSION),
@@ -100,63 +86,166 @@ OPERATIONS(WRAPPER)
 OPERATIONS_BY_SIZE(WRAPPER_BY_SIZE)
 
 /* Components of lower priority have had their turn: what the communicator has is theirs. What nobody performs stays so.
- */
+ * Ours stand before the marker's, which stand before theirs. */
 static int module_enable(mca_coll_base_module_t* base, ompi_communicator_t* comm) {
     mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;
-#define STAND_BEFORE(NAME, TAKES, GIVES)                                                                               \
-    if (comm->c_coll->coll_##NAME != NULL) {                                                                           \
-        module->performs.coll_##NAME = comm->c_coll->coll_##NAME;                                                      \
-        module->performs.coll_##NAME##_module = comm->c_coll->coll_##NAME##_module;                                    \
-        if (module->performs.coll_##NAME##_module != NULL) OBJ_RETAIN(module->performs.coll_##NAME##_module);          \
-        base->coll_##NAME = NAME;                                                                                      \
+    mca_coll_base_comm_coll_t* const performs = &module->performs;
+#define KEEP(NAME)                                                                                                     \
+    if (comm->c_coll->coll_##NAME != NULL && performs->coll_##NAME == NULL) {                                          \
+        performs->coll_##NAME = comm->c_coll->coll_##NAME;                                                             \
+        performs->coll_##NAME##_module = comm->c_coll->coll_##NAME##_module;                                           \
+        if (performs->coll_##NAME##_module != NULL) OBJ_RETAIN(performs->coll_##NAME##_module);                        \
     }
-    OPERATIONS(STAND_BEFORE)
-    OPERATIONS_BY_SIZE(STAND_BEFORE)
-    mca_pml_mp.marked = true;
+#define STAND_BEFORE(NAME, TAKES, GIVES)                                                                               \
+    KEEP(NAME)                                                                                                         \
+    if (performs->coll_##NAME != NULL) base->coll_##NAME = NAME;
+    if (mca_coll_mp_component.priority > 0) {
+        OPERATIONS(STAND_BEFORE)
+        OPERATIONS_BY_SIZE(STAND_BEFORE)
+        mca_pml_mp.marked = true;
+    }
+#define TAKE(NAME, KIND)                                                                                               \
+    if (module->ours & 1u << (KIND)) {                                                                                 \
+        KEEP(NAME)                                                                                                     \
+        module->below.NAME = base->coll_##NAME != NULL ? base->coll_##NAME : performs->coll_##NAME;                    \
+        module->below.NAME##_module = base->coll_##NAME != NULL ? base : performs->coll_##NAME##_module;               \
+        if (module->below.NAME != NULL) base->coll_##NAME = mca_coll_mp_##NAME;                                        \
+    }
+    MCA_COLL_MP_OURS(TAKE)
     return OMPI_SUCCESS;
 }
 
 static void construct(mca_coll_mp_module_t* module) {
-    memset(&module->performs, 0, sizeof module->performs);
+    memset((char*)module + sizeof module->super, 0, sizeof *module - sizeof module->super);
     module->super.coll_module_enable = module_enable;
 }
 
 static void destruct(mca_coll_mp_module_t* module) {
-#define STEP_ASIDE(NAME, TAKES, GIVES)                                                                                 \
-    if (module->performs.coll_##NAME##_module != NULL) OBJ_RELEASE(module->performs.coll_##NAME##_module);
+    mca_coll_mp_leave(module);
+#define LET_GO(NAME)                                                                                                   \
+    if (module->performs.coll_##NAME##_module != NULL) {                                                               \
+        OBJ_RELEASE(module->performs.coll_##NAME##_module);                                                            \
+        module->performs.coll_##NAME##_module = NULL; /* it may stand in both lists */                                 \
+    }
+#define STEP_ASIDE(NAME, TAKES, GIVES) LET_GO(NAME)
+#define STEP_BACK(NAME, KIND) LET_GO(NAME)
     OPERATIONS(STEP_ASIDE)
     OPERATIONS_BY_SIZE(STEP_ASIDE)
+    MCA_COLL_MP_OURS(STEP_BACK)
 }
 
 OBJ_CLASS_INSTANCE(mca_coll_mp_module_t, mca_coll_base_module_t, construct, destruct);
 
+static void parameter(const char* name, const char* help, mca_base_var_type_t type, void* value) {
+    (void)mca_base_component_var_register(&mca_coll_mp_component.super.collm_version, name, help, type, NULL, 0, 0,
+                                          OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_LOCAL, value);
+}
+
 static int component_register(void) {
     mca_coll_mp_component.priority = 0;
-    (void)mca_base_component_var_register(
-        &mca_coll_mp_component.super.collm_version, "priority",
-        "Above that of the components that perform collectives (90, say): the transport is told who is in one by the "
-        "call, too. 0: by the tags of its messages only, and calls do not come this way",
-        MCA_BASE_VAR_TYPE_INT, NULL, 0, 0, OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_LOCAL, &mca_coll_mp_component.priority);
+    parameter("priority",
+              "Above that of the components that perform collectives (90, say): the transport is told who is in one by "
+              "the call, too. 0: by the tags of its messages only, and calls do not come this way",
+              MCA_BASE_VAR_TYPE_INT, &mca_coll_mp_component.priority);
+    mca_coll_mp_component.enable = "none";
+    parameter("enable",
+              "Collective operations that are ours, if they are small: none, all, or names (" MCA_COLL_MP_NAMES
+              "), by comma. The same at all ranks, as are all parameters of coll/mp",
+              MCA_BASE_VAR_TYPE_STRING, &mca_coll_mp_component.enable);
+    mca_coll_mp_component.small = 8192;
+    parameter("small", "Bytes that are small: of a bcast, or of all ranks' blocks together; at most 65536",
+              MCA_BASE_VAR_TYPE_SIZE_T, &mca_coll_mp_component.small);
+    mca_coll_mp_component.halving = 65536;
+    parameter("halving", "Bytes of an allreduce that is ours by recursive doubling; at most 1048576",
+              MCA_BASE_VAR_TYPE_SIZE_T, &mca_coll_mp_component.halving);
+    mca_coll_mp_component.in_flight = 16;
+    parameter("in_flight", "Operations of a communicator that are under way; further ones wait. 2 to 32",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.in_flight);
     return OMPI_SUCCESS;
 }
 
 static int component_open(void) {
     /* pml/mp looks at the series and at what messages need. */
-    return mca_coll_base_module_t_class.cls_sizeof == sizeof(mca_coll_base_module_t) ? OMPI_SUCCESS
-                                                                                     : OMPI_ERR_NOT_AVAILABLE;
+    return mca_coll_base_module_t_class.cls_sizeof == sizeof(mca_coll_base_module_t) &&
+                   ompi_op_t_class.cls_sizeof == sizeof(ompi_op_t)
+               ? OMPI_SUCCESS
+               : OMPI_ERR_NOT_AVAILABLE;
+}
+
+/* The names of `enable`. False: one is none, and the user has heard of it. */
+static bool read_names(uint32_t* ours) {
+    static const struct {
+        const char* name;
+        unsigned kind;
+    } names[] = {
+#define NAMED(NAME, KIND) {#NAME, KIND},
+        MCA_COLL_MP_OURS(NAMED)};
+    *ours = 0;
+    const char* at = mca_coll_mp_component.enable;
+    if (at == NULL || strcmp(at, "none") == 0) return true;
+    while (*at != '\0') {
+        const size_t length = strcspn(at, ",");
+        uint32_t found = 0;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if ((length == 3 && strncmp(at, "all", 3) == 0) ||
+                (strlen(names[i].name) == length && strncmp(at, names[i].name, length) == 0))
+                found |= 1u << names[i].kind;
+        if (found == 0) {
+            opal_output(0, "coll/mp: coll_mp_enable=%s: none, all, or of " MCA_COLL_MP_NAMES,
+                        mca_coll_mp_component.enable);
+            return false;
+        }
+        *ours |= found;
+        at += length + (at[length] == ',');
+    }
+    return true;
+}
+
+static bool in_range(const char* name, size_t value, size_t least, size_t most) {
+    if (value >= least && value <= most) return true;
+    opal_output(0, "coll/mp: coll_mp_%s=%zu: from %zu to %zu", name, value, least, most);
+    return false;
+}
+
+/* Who forces an algorithm gets it. */
+static bool forces_algorithms(void) {
+    const bool* value = NULL;
+    const int index = mca_base_var_find("ompi", "coll", "tuned", "use_dynamic_rules");
+    return index >= 0 && mca_base_var_get_value(index, &value, NULL, NULL) == OPAL_SUCCESS && value != NULL && *value;
 }
 
 static int component_init(bool progress_threads, bool threads) {
     (void)progress_threads, (void)threads;
-    if (mca_coll_mp_component.priority <= 0) return OMPI_ERR_NOT_AVAILABLE;
+    mca_coll_mp_component_t* const its = &mca_coll_mp_component;
+    if (!read_names(&its->ours) || !in_range("small", its->small, 0, 65536) ||
+        !in_range("halving", its->halving, 0, 1 << 20) || !in_range("in_flight", its->in_flight, 2, 32))
+        return OMPI_ERR_NOT_AVAILABLE;
+    if (its->ours != 0 && forces_algorithms()) its->ours = 0;
+    if (its->priority <= 0 && its->ours == 0) return OMPI_ERR_NOT_AVAILABLE;
     if (mca_pml_mp.core != NULL) return OMPI_SUCCESS;
     opal_output(0, "coll/mp: needs pml/mp: --mca pml mp");
     return OMPI_ERR_NOT_AVAILABLE;
 }
 
+/* Ours are of one job: members of several end at different times, and are not always reached by all. All members see
+ * this alike. */
+static bool is_ours(ompi_communicator_t* comm) {
+    if (OMPI_COMM_IS_INTER(comm) || ompi_comm_size(comm) < 2) return false;
+    const opal_process_name_t first = ompi_group_get_proc_name(comm->c_local_group, 0);
+    for (int i = 1; i < ompi_comm_size(comm); i++)
+        if (ompi_group_get_proc_name(comm->c_local_group, i).jobid != first.jobid) return false;
+    return true;
+}
+
 static mca_coll_base_module_t* component_query(ompi_communicator_t* comm, int* priority) {
-    (void)comm;
-    *priority = mca_coll_mp_component.priority;
+    enum { OURS = 40 }; /* above tuned, libnbc and han; below self */
+    const mca_coll_mp_component_t* const its = &mca_coll_mp_component;
+    mca_coll_mp_sweep();
+    const uint32_t ours = its->ours != 0 && is_ours(comm) ? its->ours : 0;
+    if (its->priority <= 0 && ours == 0) return NULL;
+    *priority = its->priority > 0 ? its->priority : OURS;
     mca_coll_mp_module_t* const module = OBJ_NEW(mca_coll_mp_module_t);
-    return module == NULL ? NULL : &module->super;
+    if (module == NULL) return NULL;
+    module->ours = ours;
+    return &module->super;
 }

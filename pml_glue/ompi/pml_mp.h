@@ -143,7 +143,7 @@ static inline mp_hint_t mca_pml_mp_hint(int tag, size_t bytes, mp_hint_t otherwi
     return inside ? MP_HINT_COLLECTIVE : otherwise;
 }
 
-/* What osc/mp uses as well: it is linked with this component. */
+/* What osc/mp and coll/mp use as well: they are linked with this component. */
 OMPI_DECLSPEC int mca_pml_mp_code(mp_error_t error);
 OMPI_DECLSPEC size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes);
 OMPI_DECLSPEC void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes);
@@ -278,6 +278,8 @@ void mca_pml_mp_tell_waiting(void);
 
 /* pml_mp_wait.c: one that has its status is complete, and who waits for it is told. With the lock. */
 OMPI_DECLSPEC void mca_pml_mp_tell(mca_pml_mp_waitable_t* request);
+/* Makes progress until it is true. Not with the lock. */
+OMPI_DECLSPEC void mca_pml_mp_wait_until(const bool* complete);
 /* MPI_Waitall and its like are ours from now on, or not any more. */
 void mca_pml_mp_wait_among_threads(void);
 void mca_pml_mp_wait_as_before(void);

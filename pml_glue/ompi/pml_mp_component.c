@@ -286,7 +286,7 @@ void mca_pml_mp_close_core(void) {
     if (mca_pml_mp.core == NULL) return;
     mp_core_stop_thread(mca_pml_mp.core);
     if (mca_pml_mp.statistics) {
-        char text[1500];
+        char text[2200];
         mp_core_statistics(mca_pml_mp.core, text, sizeof text);
         opal_output(0, "pml/mp: rank %u: %s; marked %llu collectives", OPAL_PROC_MY_NAME.vpid, text,
                     (unsigned long long)mca_pml_mp.collectives);

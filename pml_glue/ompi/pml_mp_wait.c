@@ -43,6 +43,15 @@ void mca_pml_mp_tell(mca_pml_mp_waitable_t* request) {
     wait_sync_update(&waiter->sync, 1, OPAL_SUCCESS);
 }
 
+/* As blocking messages wait (pml_mp.c): polls of our own between two of everything that Open MPI has to poll. */
+void mca_pml_mp_wait_until(const bool* complete) {
+    enum { POLLS = 64 };
+    for (int i = 1; !__atomic_load_n(complete, __ATOMIC_ACQUIRE); i++) {
+        (void)mca_pml_mp.super.pml_progress();
+        if (i % POLLS == 0 && !__atomic_load_n(complete, __ATOMIC_ACQUIRE)) opal_progress();
+    }
+}
+
 typedef struct {
     size_t pending, complete;
     bool failed, foreign; /* foreign: one of another module that is not complete, or of the program */

@@ -14,7 +14,7 @@ namespace ucx_mp::glue::async {
 class Words {
 public:
     explicit Words(mp_turn_t& turn) : turn_(turn) {}
-    [[nodiscard]] std::uint64_t calls() const { return __atomic_load_n(&turn_.calls, __ATOMIC_RELAXED); }
+    [[nodiscard]] std::uint64_t calls() const { return __atomic_load_n(&turn_.calls, __ATOMIC_ACQUIRE); }
     [[nodiscard]] std::uint32_t attention() const { return __atomic_load_n(&turn_.attention, __ATOMIC_ACQUIRE); }
     void set(std::uint32_t bits) { __atomic_or_fetch(&turn_.attention, bits, __ATOMIC_SEQ_CST); }
     void clear(std::uint32_t bits) { __atomic_and_fetch(&turn_.attention, ~bits, __ATOMIC_SEQ_CST); }

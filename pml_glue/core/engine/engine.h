@@ -23,7 +23,7 @@
 
 namespace ucx_mp::glue {
 
-// Who else uses peers: windows. From progress().
+// Who else uses peers: windows and collective operations. From progress().
 class PeerObserver {
 public:
     virtual void peer_failed(Peer& peer) = 0;
@@ -80,7 +80,7 @@ public:
     [[nodiscard]] std::string statistics() const;
 
     // For whoever uses peers beside it.
-    void observe(PeerObserver& observer) { observer_ = &observer; }
+    void observe(PeerObserver& observer) { observers_.push_back(&observer); }
     [[nodiscard]] std::uint64_t process() const { return process_; }
     // An operation of `peer` has failed: it ends with the next progress().
     void give_up(Peer& peer) { endpoint_failed(*peer.endpoint); }
@@ -260,7 +260,7 @@ private:
     Watched watched_;
     const std::uint64_t watch_interval_;
     const bool watch_strangers_;
-    PeerObserver* observer_ = nullptr;
+    std::vector<PeerObserver*> observers_;
     struct FreeEntries {
         StoredEntry* first = nullptr;
         unsigned count = 0;

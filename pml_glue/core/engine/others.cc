@@ -28,7 +28,7 @@ bool Engine::idle(Peer& peer) {
     const auto& failed = failed_endpoints_;
     if (peer.listed || peer.waits() || std::find(failed.begin(), failed.end(), peer.endpoint.get()) != failed.end())
         return false;
-    bool used = observer_ && observer_->holds(peer);
+    bool used = std::any_of(observers_.begin(), observers_.end(), [&](const auto* one) { return one->holds(peer); });
     slots_.for_each([&](const Request& request) { used |= request.peer == &peer; });
     assemblies_.each_wanted([&](std::uint64_t sender) { used |= sender == peer.process; });
     return !used && peer.endpoint->idle();

@@ -212,7 +212,7 @@ void Engine::fail(Peer& peer) {
         matcher_.cancel(*receive);
         complete(request, MP_FAILED);
     }
-    if (observer_) observer_->peer_failed(peer);
+    for (PeerObserver* observer : observers_) observer->peer_failed(peer);
     if (counts_.lost == before) return; // nobody misses it: it may have left as it should
     char line[96];
     std::snprintf(line, sizeof line, "process %llx is gone", static_cast<unsigned long long>(peer.process));

@@ -104,7 +104,7 @@ void Engine::look() {
     slots_.for_each([&](Request& request) {
         if (request.peer) peers.push_back(request.peer);
     });
-    if (observer_) observer_->waits_for(peers);
+    for (PeerObserver* observer : observers_) observer->waits_for(peers);
     for (const Peer* peer : peers) names.push_back(peer->process);
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());

@@ -1,0 +1,79 @@
+// A member that is gone: the group is of no use any more, and who waits in it has to hear of it. The neighbour that it
+// leaves notices; a third one waits for somebody who has left the operation with an error. So who hears of it tells all
+// his neighbours on the circle, once. Slow path.
+#include <algorithm>
+#include <cstdio>
+
+#include "pml_glue/core/collect/group.h"
+
+namespace ucx_mp::glue {
+
+// An operation that is listed ends when progress() looks at it; all others are listed here.
+void Group::lose(std::uint64_t process) {
+    if (broken_) return;
+    broken_ = true;
+    gone_ = process;
+    ++all_.counts_.broken;
+    if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
+    char line[160];
+    if (process == wire::kNobody)
+        std::snprintf(line, sizeof line,
+                      "members of communicator %u are in different collective operations, or give one different "
+                      "sizes: those of it fail",
+                      config_.context);
+    else
+        std::snprintf(line, sizeof line, "process %llx is gone: collective operations of communicator %u fail",
+                      static_cast<unsigned long long>(process), config_.context);
+    all_.engine_.report(line);
+    tell_broken();
+    for (Slot& slot : slots_) {
+        all_.forget(slot.early);
+        if (!slot.operation) continue;
+        slot.operation->waiting = false; // what comes now does not list it again
+        if (!slot.operation->listed) all_.list(*slot.operation);
+    }
+    while (GroupOperation* const operation = first_) {
+        first_ = operation->next;
+        all_.list(*operation);
+    }
+}
+
+void Group::tell_broken() {
+    told_broken_ = true;
+    const wire::BrokenHeader message{
+        .name = wire::pack({.context = config_.context, .number = 0, .edge = 0, .collective = 0, .check = check_}),
+        .process = gone_};
+    for (std::uint32_t distance = 1; distance < config_.ranks; distance *= 2)
+        for (const std::uint32_t to : {config_.rank + distance, config_.rank + config_.ranks - distance}) {
+            const std::uint64_t process = processes_[to % config_.ranks];
+            if (process != gone_) all_.tells_.push_back({process, message});
+        }
+}
+
+void Groups::tell() {
+    std::erase_if(tells_, [&](const Tell& tell) {
+        Peer* const peer = engine_.peer(tell.process);
+        if (!peer || peer->failed) return true;
+        return peer->endpoint->send_short(wire::kBroken, tell.message.name, &tell.message.process,
+                                          sizeof tell.message.process) != Posted::no_room;
+    });
+}
+
+void Groups::peer_failed(Peer& peer) {
+    for (const auto& group : groups_)
+        if (group &&
+            std::find(group->processes_.begin(), group->processes_.end(), peer.process) != group->processes_.end())
+            group->lose(peer.process);
+}
+
+// Whose parts operations wait for, and who has no room for them.
+void Groups::waits_for(std::vector<Peer*>& peers) {
+    for (const auto& group : groups_) {
+        if (!group || group->broken_) continue;
+        for (const Group::Slot& slot : group->slots_)
+            if (slot.operation && slot.operation->at < slot.operation->plan->plan.actions.size())
+                if (Peer* const peer = group->partner(*slot.operation)) peers.push_back(peer);
+    }
+}
+
+} // namespace ucx_mp::glue

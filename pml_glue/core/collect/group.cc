@@ -1,0 +1,253 @@
+#include "pml_glue/core/collect/group.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <utility>
+
+namespace ucx_mp::glue {
+
+namespace {
+
+// FNV-1a of what all members have to agree about.
+std::uint32_t check_of(const mp_group_config_t& config) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    const auto add = [&](std::uint64_t value) {
+        for (unsigned i = 0; i < 8; ++i) hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3;
+    };
+    for (std::uint32_t i = 0; i < config.ranks; ++i) add(config.processes[i]);
+    add(config.in_flight);
+    add(config.small);
+    add(config.halving);
+    add(config.digest);
+    return static_cast<std::uint32_t>(hash ^ hash >> 32) & wire::kCheckMask;
+}
+
+bool makes_sense(const mp_group_config_t& config) {
+    return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
+           config.context <= wire::kContextMask && config.in_flight >= 2 &&
+           config.in_flight <= SlotRules::kMostInFlight;
+}
+
+} // namespace
+
+Group::Group(Groups& all, const mp_group_config_t& config)
+    : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
+      check_(check_of(config)), small_each_(config.small / config.ranks), rules_(config.in_flight),
+      slots_(rules_.slots()) {}
+
+Group::~Group() {
+    for (Slot& slot : slots_) {
+        all_.forget(slot.early);
+        if (slot.work) all_.give_back(slot.work, slot.work_bytes);
+    }
+    all_.unlist(*this);
+}
+
+void Group::free() { all_.free(*this); }
+
+bool Group::takes(Collective collective, std::size_t bytes) const {
+    switch (collective) {
+    case Collective::barrier:
+        return true;
+    case Collective::bcast:
+        return bytes <= config_.small;
+    case Collective::allreduce:
+    case Collective::halving:
+        return bytes <= config_.halving || bytes <= small_each_;
+    case Collective::allgather:
+    case Collective::gather:
+    case Collective::reduce:
+    case Collective::scatter:
+        return bytes <= small_each_;
+    }
+    return false;
+}
+
+GroupOperation& Group::new_barrier() {
+    GroupOperation* barrier = free_barriers_;
+    if (barrier) {
+        free_barriers_ = barrier->next;
+    } else {
+        barriers_.push_back(std::make_unique<mp_collective_storage_t>());
+        barrier = &GroupOperation::of(*barriers_.back());
+    }
+    barrier->shown = {};
+    barrier->shown.kind = MP_BARRIER;
+    return *barrier;
+}
+
+void Group::start(GroupOperation& operation) {
+    const auto prepare = [this](GroupOperation& one, bool inserted) {
+        one.collective = static_cast<Collective>(one.shown.kind);
+        if (one.collective == Collective::allreduce && one.shown.bytes > small_each_)
+            one.collective = Collective::halving;
+        one.group = this;
+        one.plan = nullptr;
+        one.stage = Stage::queued;
+        one.inserted = inserted;
+        one.listed = one.waiting = false;
+        one.error = MP_OK;
+        one.shown.complete = false;
+        ++open_;
+    };
+    prepare(operation, false);
+    if (broken_) [[unlikely]] {
+        if (!told_broken_) tell_broken();
+        operation.error = MP_FAILED;
+        return finish(operation);
+    }
+    ++all_.counts_.operations[static_cast<unsigned>(operation.collective)];
+    if (!synchronises(operation.collective) && rules_.barrier_due()) {
+        GroupOperation& barrier = new_barrier();
+        prepare(barrier, true);
+        ++all_.counts_.inserted;
+        issue(barrier);
+    }
+    issue(operation);
+}
+
+void Group::issue(GroupOperation& operation) {
+    operation.number = rules_.next(synchronises(operation.collective));
+    if (!first_ && rules_.may_start(operation.number)) [[likely]]
+        return begin(operation);
+    ++all_.counts_.queued;
+    operation.next = nullptr;
+    (first_ ? last_->next : first_) = &operation;
+    last_ = &operation;
+}
+
+void Group::begin_queued() {
+    if (std::exchange(beginning_, true)) return;
+    while (first_ && rules_.may_start(first_->number)) {
+        GroupOperation& operation = *first_;
+        first_ = operation.next;
+        begin(operation);
+    }
+    beginning_ = false;
+}
+
+// As many are kept as may be under way, and as many more: one that nobody uses is always there.
+KeptPlan& Group::find_plan(const Shape& shape) {
+    KeptPlan*& recent = recent_[static_cast<unsigned>(shape.collective)];
+    KeptPlan* oldest = nullptr;
+    for (const auto& kept : plans_) {
+        if (kept->shape == shape) return *(recent = kept.get());
+        if (kept->users == 0 && (!oldest || kept->used < oldest->used)) oldest = kept.get();
+    }
+    if (plans_.size() < rules_.slots()) {
+        plans_.push_back(std::make_unique<KeptPlan>());
+        oldest = plans_.back().get();
+    }
+    for (KeptPlan*& other : recent_)
+        if (other == oldest) other = nullptr;
+    oldest->shape = shape;
+    make_plan(shape, oldest->plan);
+    oldest->partners.assign(oldest->plan.actions.size(), nullptr);
+    return *(recent = oldest);
+}
+
+Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks) : engine_(engine), hooks_(hooks) {
+    port.handle(wire::kPart, on_part, this);
+    port.handle(wire::kBlock, on_block, this);
+    port.handle(wire::kBroken, on_broken, this);
+    engine.observe(*this);
+}
+
+Groups::~Groups() {
+    first_ = nullptr; // callers may be gone
+    groups_.clear();
+    forget(strangers_);
+    for (auto& free : free_work_)
+        for (std::byte* work : free) ::operator delete (work, std::align_val_t{64});
+}
+
+Group* Groups::create(const mp_group_config_t& config) {
+    if (!makes_sense(config)) return nullptr;
+    if (groups_.size() <= config.context) groups_.resize(config.context + std::size_t{1});
+    groups_[config.context] = std::make_unique<Group>(*this, config);
+    Group* const group = groups_[config.context].get();
+    if (strangers_.first) again(strangers_of(config.context));
+    return group;
+}
+
+void Groups::free(Group& group) { groups_[group.config_.context].reset(); }
+
+std::byte* Groups::work(std::size_t bytes) {
+    const auto power = static_cast<unsigned>(std::bit_width(bytes - 1));
+    auto& free = free_work_[power];
+    if (free.empty()) {
+        free.reserve(free.size() + 1);
+        return static_cast<std::byte*>(::operator new (std::size_t{1} << power, std::align_val_t{64}));
+    }
+    std::byte* const out = free.back();
+    free.pop_back();
+    return out;
+}
+
+void Groups::give_back(std::byte* work, std::size_t bytes) { free_work_[std::bit_width(bytes - 1)].push_back(work); }
+
+// What is there now, once each; what finds no room comes to the end again.
+unsigned Groups::look() {
+    if (std::exchange(looking_, true)) return 0;
+    if (!tells_.empty()) [[unlikely]]
+        tell();
+    unsigned count = 0;
+    for (unsigned left = listed_; left > 0 && first_; --left) {
+        GroupOperation& operation = *first_;
+        first_ = operation.next;
+        operation.listed = false;
+        --listed_;
+        Group& group = *operation.group;
+        if (operation.stage == Stage::over)
+            group.end(operation);
+        else
+            group.advance(operation);
+        ++count;
+    }
+    looking_ = false;
+    return count;
+}
+
+void Groups::unlist(const Group& group) {
+    GroupOperation* operation = std::exchange(first_, nullptr);
+    listed_ = 0;
+    while (operation) {
+        GroupOperation* const next = operation->next;
+        if (operation->group != &group) list(*operation);
+        operation = next;
+    }
+}
+
+bool Groups::holds(const Peer& peer) const {
+    return std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) {
+        return group && std::find(group->partners_.begin(), group->partners_.end(), &peer) != group->partners_.end();
+    });
+}
+
+void Groups::dropped(const char* why) {
+    if (counts_.dropped++ == 0) engine_.report(why);
+}
+
+std::string Groups::statistics() const {
+    static constexpr const char* kNames[kCollectives] = {nullptr,   "barrier", "bcast",  "allgather", "allreduce",
+                                                         "halving", "gather",  "reduce", "scatter"};
+    std::string text = "; collectives:";
+    const auto add = [&](const char* name, std::uint64_t count) {
+        text += ' ';
+        text += name;
+        text += ' ' + std::to_string(count) + ',';
+    };
+    for (unsigned i = 1; i < kCollectives; ++i)
+        if (counts_.operations[i]) add(kNames[i], counts_.operations[i]);
+    add("parts", counts_.parts);
+    add("blocks", counts_.blocks);
+    add("bytes", counts_.bytes);
+    add("barriers put in", counts_.inserted);
+    add("early", counts_.early);
+    add("queued", counts_.queued);
+    add("broken", counts_.broken);
+    return text + " dropped " + std::to_string(counts_.dropped);
+}
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,232 @@
+// Collective operations over a port, by plans (core/plan) whose actions the host does in its progress: a client of the
+// engine's peers, as windows are. See mp_collect.h.
+//
+// What comes is placed where its take wants it at once, if its operation has been started here; else it is kept, with
+// the slot of its operation, or for a group that is not made yet. How much comes early is bounded by the rules of slots
+// (plan/slot_rules.h); what others pretend beyond that is dropped. Operators are applied, and others answered, by
+// progress(), not while messages arrive.
+//
+// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pml_glue/core/collect/messages.h"
+#include "pml_glue/core/engine/engine.h"
+#include "pml_glue/core/mp_collect.h"
+#include "pml_glue/core/plan/slot_rules.h"
+
+namespace ucx_mp::glue {
+
+class Group;
+class Groups;
+
+// A plan that is kept for the next operation of its shape.
+struct KeptPlan {
+    Shape shape{};
+    Plan plan;
+    std::vector<Peer*> partners; // of each action; null: not looked for yet
+    unsigned users = 0;
+    std::uint64_t used = 0; // when last, in operations
+};
+
+// How an operation stands.
+enum class Stage : std::uint8_t {
+    queued, // behind others that are under way
+    begun,  // its actions are being done
+    over,   // its caller is to be told, by progress(): it may free the group then
+};
+
+// The first member is what the program sees of it (mp_collect.h).
+struct GroupOperation {
+    static constexpr std::size_t kOwn = 192; // bytes of work that need no memory of the pool
+    static constexpr unsigned kMostTakes = 24;
+
+    mp_collective_t shown;
+    Group* group;
+    KeptPlan* plan;
+    GroupOperation* next; // in the group's queue, or among those that progress() looks at
+    std::uint64_t number;
+    std::uint64_t name;      // wire::pack() of its parts, without their edge
+    std::uint64_t arrived;   // edges whose part is here
+    std::uint64_t in_blocks; // edges of which a part has come
+    std::byte* work;
+    std::uint32_t at;   // the next action
+    std::uint32_t left; // bytes of that action's put that have left in blocks
+    Collective collective;
+    Stage stage;
+    bool inserted; // a barrier of the group's own: its memory is the group's
+    bool listed;   // progress() looks at it
+    bool waiting;  // for the part that its next action takes
+    mp_error_t error;
+    std::uint32_t got[kMostTakes]; // bytes of each part that comes in blocks: got_of()
+    alignas(16) std::byte own[kOwn];
+
+    static GroupOperation& of(mp_collective_storage_t& storage) { return reinterpret_cast<GroupOperation&>(storage); }
+    // Edges of rounds are below 20, since ranks are; and the last two of all.
+    [[nodiscard]] std::uint32_t& got_of(unsigned edge) { return got[edge < 20 ? edge : edge - (kEdges - kMostTakes)]; }
+};
+static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
+
+// Came before there was a place for it. Of a pool.
+struct Early {
+    Early* next = nullptr;
+    MessageKind kind = 0;
+    std::vector<std::byte> message; // all of it
+};
+struct EarlyList {
+    Early *first = nullptr, *last = nullptr;
+    void add(Early& one) {
+        one.next = nullptr;
+        (first ? last->next : first) = &one;
+        last = &one;
+    }
+};
+
+class Group {
+public:
+    Group(Groups& all, const mp_group_config_t& config);
+    Group(const Group&) = delete;
+    ~Group();
+
+    [[nodiscard]] bool takes(Collective collective, std::size_t bytes) const;
+    [[nodiscard]] bool broken() const { return broken_; }
+    [[nodiscard]] bool idle() const { return open_ == 0; }
+    void start(GroupOperation& operation);
+    void free();
+
+private:
+    friend class Groups;
+    struct Slot {
+        GroupOperation* operation = nullptr; // that has begun
+        std::byte* work = nullptr;           // of the pool, that it has
+        std::size_t work_bytes = 0;
+        std::uint64_t number = 0; // of what has come early
+        EarlyList early;
+    };
+    // A part of `total` bytes, or a block of it from `offset` on.
+    struct Arrival {
+        wire::PartName name;
+        std::size_t total, offset;
+        const std::byte* data;
+        std::size_t length;
+    };
+    void issue(GroupOperation& operation);
+    void begin(GroupOperation& operation);
+    void begin_queued();
+    [[nodiscard]] KeptPlan& plan_of(Collective collective, std::uint32_t root) {
+        KeptPlan* const recent = recent_[static_cast<unsigned>(collective)];
+        if (recent && recent->shape.root == root) [[likely]]
+            return *recent;
+        return find_plan({.collective = collective, .ranks = config_.ranks, .rank = config_.rank, .root = root});
+    }
+    [[nodiscard]] KeptPlan& find_plan(const Shape& shape);
+    [[nodiscard]] GroupOperation& new_barrier();
+    // arrive.cc
+    [[nodiscard]] bool take(std::uint64_t bits, const std::byte* data, std::size_t length);
+    void arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length);
+    void place(GroupOperation& operation, const Arrival& arrival);
+    // operation.cc
+    void advance(GroupOperation& operation);
+    [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
+    [[nodiscard]] Posted post(GroupOperation& operation, const Action& action, Peer& peer);
+    void finish(GroupOperation& operation);
+    void end(GroupOperation& operation);
+    [[nodiscard]] Peer* partner(GroupOperation& operation);
+    // broken.cc
+    void lose(std::uint64_t process);
+    void tell_broken();
+
+    Groups& all_;
+    const mp_group_config_t config_;
+    std::vector<std::uint64_t> processes_;
+    const std::uint32_t check_;
+    const std::size_t small_each_;
+    SlotRules rules_;
+    std::vector<Slot> slots_;
+    std::vector<std::unique_ptr<KeptPlan>> plans_;
+    KeptPlan* recent_[kCollectives] = {};
+    std::vector<Peer*> partners_;                       // that we have talked to
+    GroupOperation *first_ = nullptr, *last_ = nullptr; // queued
+    unsigned open_ = 0;                                 // operations that are not complete
+    bool broken_ = false, told_broken_ = false, beginning_ = false;
+    std::uint64_t gone_ = 0; // the process
+    GroupOperation* free_barriers_ = nullptr;
+    std::vector<std::unique_ptr<mp_collective_storage_t>> barriers_; // that have been made
+};
+
+class Groups final : private PeerObserver {
+public:
+    // Bytes of messages that come before their operation or group, at most.
+    static constexpr std::size_t kMostEarly = std::size_t{64} << 20;
+
+    Groups(Engine& engine, Port& port, const mp_hooks_t& hooks);
+    Groups(const Groups&) = delete;
+    ~Groups();
+
+    // Null: the configuration makes no sense.
+    [[nodiscard]] Group* create(const mp_group_config_t& config);
+    unsigned progress() { return first_ || !tells_.empty() ? look() : 0; }
+    [[nodiscard]] std::string statistics() const;
+
+private:
+    friend class Group;
+    struct Tell {
+        std::uint64_t process; // to whom
+        wire::BrokenHeader message;
+    };
+    void free(Group& group);
+    [[nodiscard]] Group* find(std::uint32_t context) const {
+        return context < groups_.size() ? groups_[context].get() : nullptr;
+    }
+    static void on_part(void* self, const std::byte* data, std::size_t length);
+    static void on_block(void* self, const std::byte* data, std::size_t length);
+    static void on_broken(void* self, const std::byte* data, std::size_t length);
+    // arrive.cc
+    void handle(MessageKind kind, const std::byte* data, std::size_t length);
+    void handle_broken(const std::byte* data, std::size_t length);
+    // Keeps a message in `list`, or drops it.
+    void keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length);
+    void again(EarlyList list); // what was kept, as if it came now
+    void forget(EarlyList& list);
+    void give_back(Early& one);
+    [[nodiscard]] EarlyList strangers_of(std::uint32_t context);
+    void list(GroupOperation& operation) {
+        operation.listed = true;
+        operation.next = nullptr;
+        (first_ ? last_->next : first_) = &operation;
+        last_ = &operation;
+        ++listed_;
+    }
+    void unlist(const Group& group);
+    [[gnu::noinline]] unsigned look();
+    void tell(); // broken.cc
+    [[nodiscard]] std::byte* work(std::size_t bytes);
+    void give_back(std::byte* work, std::size_t bytes);
+    void dropped(const char* why);
+
+    void peer_failed(Peer& peer) override;
+    void waits_for(std::vector<Peer*>& peers) override;
+    [[nodiscard]] bool holds(const Peer& peer) const override;
+
+    Engine& engine_;
+    const mp_hooks_t hooks_;
+    std::vector<std::unique_ptr<Group>> groups_; // by context
+    EarlyList strangers_;                        // of groups that are not made yet
+    std::size_t early_bytes_ = 0;
+    Early* free_early_ = nullptr;
+    std::vector<std::unique_ptr<Early>> made_early_;
+    std::vector<std::byte*> free_work_[32];             // of 2^i bytes
+    GroupOperation *first_ = nullptr, *last_ = nullptr; // that progress() looks at
+    unsigned listed_ = 0;
+    bool looking_ = false;
+    std::vector<Tell> tells_;
+    struct Counts {
+        std::uint64_t operations[kCollectives] = {};
+        std::uint64_t inserted = 0, parts = 0, blocks = 0, bytes = 0, early = 0, queued = 0, broken = 0, dropped = 0;
+    } counts_;
+};
+
+} // namespace ucx_mp::glue

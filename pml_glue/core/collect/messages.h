@@ -1,0 +1,63 @@
+// Messages of collective operations. Little endian, packed; a part of wire::kWireVersion.
+//
+// A part is what a put of a plan (core/plan/plan.h) brings. It names the take that wants it, not who sends it: the plan
+// says that. What is larger than a message goes in blocks, in order.
+//
+//     member              member
+//     part or blocks -->  to the place of its take. It may come before the operation is called here, or its group made:
+//                         it is kept then
+//     broken --------->   a member is gone: all operations of the group fail. Passed on once, along all edges
+#pragma once
+
+#include "pml_glue/core/plan/plan.h"
+#include "pml_glue/core/port.h"
+
+namespace ucx_mp::glue::wire {
+
+// 14 to 20 are for collective operations.
+enum CollectKind : MessageKind {
+    kPart = 14,   // 8 bytes PartName, then the data
+    kBlock = 15,  // BlockHeader, then data
+    kBroken = 20, // BrokenHeader
+};
+
+// 64 bits: 20 of context, 20 of number, 6 of edge, 4 of collective, 14 of check.
+struct PartName {
+    std::uint32_t context = 0;
+    std::uint32_t number = 0; // of the operation, modulo 2^20
+    std::uint32_t edge = 0;   // of the take
+    std::uint32_t collective = 0;
+    std::uint32_t check = 0; // of members and parameters: who differs in them is told apart
+};
+inline constexpr std::uint32_t kContextMask = (1u << 20) - 1, kNumberMask = (1u << 20) - 1, kEdgeMask = kEdges - 1,
+                               kCollectiveMask = 15, kCheckMask = (1u << 14) - 1;
+static_assert(kCollectives <= kCollectiveMask + 1);
+inline constexpr unsigned kContextShift = 44, kNumberShift = 24, kEdgeShift = 18, kCollectiveShift = 14;
+
+[[nodiscard]] inline std::uint64_t pack(const PartName& name) {
+    return std::uint64_t{name.context} << kContextShift | std::uint64_t{name.number} << kNumberShift |
+           std::uint64_t{name.edge} << kEdgeShift | std::uint64_t{name.collective} << kCollectiveShift | name.check;
+}
+[[nodiscard]] inline PartName unpack(std::uint64_t bits) {
+    return {.context = static_cast<std::uint32_t>(bits >> kContextShift),
+            .number = static_cast<std::uint32_t>(bits >> kNumberShift) & kNumberMask,
+            .edge = static_cast<std::uint32_t>(bits >> kEdgeShift) & kEdgeMask,
+            .collective = static_cast<std::uint32_t>(bits >> kCollectiveShift) & kCollectiveMask,
+            .check = static_cast<std::uint32_t>(bits) & kCheckMask};
+}
+
+struct [[gnu::packed]] BlockHeader {
+    std::uint64_t name;
+    std::uint32_t total;  // bytes of the part
+    std::uint32_t offset; // of this block in it; blocks come in order
+};
+static_assert(sizeof(BlockHeader) == 16);
+
+struct [[gnu::packed]] BrokenHeader {
+    std::uint64_t name;    // context and check
+    std::uint64_t process; // that is gone; kNobody: members call different operations
+};
+inline constexpr std::uint64_t kNobody = UINT64_MAX;
+static_assert(sizeof(BrokenHeader) == 16);
+
+} // namespace ucx_mp::glue::wire

@@ -1,0 +1,202 @@
+// What an operation does, action by action.
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "pml_glue/core/collect/group.h"
+
+namespace ucx_mp::glue {
+
+namespace {
+struct Packed {
+    std::uint64_t name;
+    const std::byte* data;
+    std::size_t bytes;
+};
+std::size_t pack_part(void* out, void* argument) {
+    const auto& part = *static_cast<const Packed*>(argument);
+    std::memcpy(out, &part.name, sizeof part.name);
+    std::memcpy(static_cast<std::byte*>(out) + sizeof part.name, part.data, part.bytes);
+    return sizeof part.name + part.bytes;
+}
+struct PackedBlock {
+    wire::BlockHeader header;
+    const std::byte* data;
+    std::size_t bytes;
+};
+std::size_t pack_block(void* out, void* argument) {
+    const auto& block = *static_cast<const PackedBlock*>(argument);
+    std::memcpy(out, &block.header, sizeof block.header);
+    std::memcpy(static_cast<std::byte*>(out) + sizeof block.header, block.data, block.bytes);
+    return sizeof block.header + block.bytes;
+}
+} // namespace
+
+void Group::begin(GroupOperation& operation) {
+    KeptPlan& plan = plan_of(operation.collective, operation.shown.root);
+    operation.name = wire::pack({.context = config_.context,
+                                 .number = static_cast<std::uint32_t>(operation.number) & wire::kNumberMask,
+                                 .edge = 0,
+                                 .collective = static_cast<std::uint32_t>(operation.collective),
+                                 .check = check_});
+    ++plan.users;
+    plan.used = operation.number;
+    operation.plan = &plan;
+    operation.arrived = operation.in_blocks = 0;
+    operation.at = operation.left = 0;
+    const std::size_t block = operation.shown.bytes, bytes = plan.plan.blocks * block;
+    Slot& slot = slots_[rules_.slot(operation.number)];
+    assert(!slot.operation);
+    slot.operation = &operation;
+    operation.work = operation.own;
+    if (bytes > GroupOperation::kOwn) {
+        operation.work = slot.work = all_.work(bytes);
+        slot.work_bytes = bytes;
+    }
+    const mp_data_t& in = operation.shown.in;
+    for (const Run& run : plan.plan.inputs) {
+        std::byte* const to = operation.work + run.work * block;
+        if (in.convertor)
+            (void)all_.hooks_.pack(in.convertor, run.user * block, to, run.count * block);
+        else if (block)
+            std::memcpy(to, static_cast<const std::byte*>(in.buffer) + run.user * block, run.count * block);
+    }
+    operation.stage = Stage::begun;
+    if (slot.early.first) [[unlikely]] {
+        all_.again(std::exchange(slot.early, {}));
+        if (operation.listed) return; // what has come breaks the group
+    }
+    advance(operation);
+}
+
+void Group::advance(GroupOperation& operation) {
+    if (broken_) [[unlikely]] {
+        operation.error = MP_FAILED;
+        return finish(operation);
+    }
+    const auto& actions = operation.plan->plan.actions;
+    const std::size_t block = operation.shown.bytes;
+    for (; operation.at < actions.size(); ++operation.at) {
+        const Action& action = actions[operation.at];
+        switch (action.what) {
+        case Action::What::put:
+            if (!put(operation, action)) return;
+            break;
+        case Action::What::take:
+            operation.waiting = !(operation.arrived >> action.edge & 1);
+            if (operation.waiting) return;
+            break;
+        case Action::What::fold:
+            if (block)
+                operation.shown.fold(&operation.shown, operation.work + action.from * block,
+                                     operation.work + action.to * block);
+            break;
+        }
+    }
+    finish(operation);
+}
+
+// False: not yet. Without room progress() tries again; without the peer the group breaks, and the operation with it.
+bool Group::put(GroupOperation& operation, const Action& action) {
+    Peer* const peer = partner(operation);
+    if (!peer || peer->failed) [[unlikely]] {
+        lose(processes_[action.partner]);
+        return false;
+    }
+    const Posted outcome = post(operation, action, *peer);
+    if (outcome == Posted::done) [[likely]]
+        return true;
+    if (outcome == Posted::no_room)
+        all_.list(operation);
+    else
+        all_.engine_.give_up(*peer);
+    return false;
+}
+
+Posted Group::post(GroupOperation& operation, const Action& action, Peer& peer) {
+    const std::size_t block = operation.shown.bytes, bytes = action.count * block;
+    const std::byte* const data = operation.work + action.from * block;
+    const std::uint64_t name = operation.name | std::uint64_t{action.edge} << wire::kEdgeShift;
+    Endpoint& endpoint = *peer.endpoint;
+    const Limits& limits = endpoint.limits();
+    all_.engine_.tell(peer, Hint::collective, bytes);
+    Posted outcome = Posted::done;
+    if (bytes <= limits.max_short) {
+        outcome = endpoint.send_short(wire::kPart, name, data, bytes);
+    } else if (sizeof name + bytes <= limits.max_packed) {
+        Packed part{name, data, bytes};
+        outcome = endpoint.send_packed(wire::kPart, pack_part, &part);
+    } else {
+        const std::size_t most = limits.max_packed - sizeof(wire::BlockHeader);
+        while (operation.left < bytes && outcome == Posted::done) {
+            PackedBlock piece{
+                .header = {.name = name, .total = static_cast<std::uint32_t>(bytes), .offset = operation.left},
+                .data = data + operation.left,
+                .bytes = std::min(most, bytes - operation.left)};
+            outcome = endpoint.send_packed(wire::kBlock, pack_block, &piece);
+            if (outcome != Posted::done) return outcome;
+            operation.left += static_cast<std::uint32_t>(piece.bytes);
+            ++all_.counts_.blocks;
+        }
+        operation.left = 0;
+    }
+    if (outcome != Posted::done) return outcome;
+    ++all_.counts_.parts;
+    all_.counts_.bytes += bytes;
+    return outcome;
+}
+
+// The next action's. Null: cannot be reached.
+Peer* Group::partner(GroupOperation& operation) {
+    Peer*& known = operation.plan->partners[operation.at];
+    if (known) [[likely]]
+        return known;
+    known = all_.engine_.peer(processes_[operation.plan->plan.actions[operation.at].partner]);
+    if (known && std::find(partners_.begin(), partners_.end(), known) == partners_.end()) partners_.push_back(known);
+    return known;
+}
+
+void Group::finish(GroupOperation& operation) {
+    if (operation.stage == Stage::begun) {
+        const std::size_t block = operation.shown.bytes;
+        const Plan& plan = operation.plan->plan;
+        const mp_data_t& out = operation.shown.out;
+        for (const Run& run : plan.outputs) {
+            if (operation.error == MP_FAILED || block == 0 || !(out.convertor || out.buffer)) break;
+            const std::byte* const from = operation.work + run.work * block;
+            if (out.convertor)
+                all_.hooks_.unpack(out.convertor, run.user * block, from, run.count * block);
+            else
+                std::memcpy(static_cast<std::byte*>(out.buffer) + run.user * block, from, run.count * block);
+        }
+        Slot& slot = slots_[rules_.slot(operation.number)];
+        slot.operation = nullptr;
+        if (slot.work) all_.give_back(std::exchange(slot.work, nullptr), slot.work_bytes);
+        --operation.plan->users;
+        rules_.finish(operation.number, synchronises(operation.collective));
+        if (first_) begin_queued();
+    }
+    operation.stage = Stage::over;
+    if (operation.shown.done)
+        all_.list(operation);
+    else
+        end(operation);
+}
+
+// Last touch, of the operation and, if its caller is told, of the group.
+void Group::end(GroupOperation& operation) {
+    --open_;
+    if (operation.inserted) {
+        operation.next = free_barriers_;
+        free_barriers_ = &operation;
+        return;
+    }
+    auto* const done = operation.shown.done; // who waits in another thread goes on when it is complete
+    operation.shown.error = operation.error;
+    std::atomic_ref(operation.shown.complete).store(true, std::memory_order_release);
+    if (done) done(&operation.shown);
+}
+
+} // namespace ucx_mp::glue

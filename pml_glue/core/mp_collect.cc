@@ -1,0 +1,36 @@
+// The C header of collective operations.
+#include "pml_glue/core/mp_collect.h"
+
+#include <exception>
+
+#include "pml_glue/core/core.h"
+#include "pml_glue/core/no_memory.h"
+
+using namespace ucx_mp::glue;
+
+namespace {
+Group& of(mp_group_t* group) { return *reinterpret_cast<Group*>(group); }
+const Group& of(const mp_group_t* group) { return *reinterpret_cast<const Group*>(group); }
+} // namespace
+
+extern "C" {
+
+mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config) {
+    try {
+        return reinterpret_cast<mp_group_t*>(core->groups->create(*config));
+    } catch (const std::exception&) { return nullptr; }
+}
+
+void mp_group_free(mp_group_t* group) { of(group).free(); }
+
+bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes) {
+    return of(group).takes(static_cast<Collective>(kind), bytes);
+}
+bool mp_group_broken(const mp_group_t* group) { return of(group).broken(); }
+bool mp_group_idle(const mp_group_t* group) { return of(group).idle(); }
+
+void mp_collective_start(mp_group_t* group, mp_collective_storage_t* operation) {
+    or_end("a collective operation", [&] { of(group).start(GroupOperation::of(*operation)); });
+}
+
+} // extern "C"

@@ -1,0 +1,86 @@
+/*
+ * Collective operations of the core behind a C header: small ones, by messages of their own that need no matching.
+ * Knows nothing of an MPI library: what is combined, and how, is the caller's.
+ *
+ * Threads: as in mp_core.h. Operations of a group are started in the same order by all its members, with the same kind,
+ * root and bytes: what decides how they are done is only that.
+ *
+ * Ownership: an operation is the caller's memory (mp_collective_storage_t), and what it names too, until it is
+ * complete.
+ */
+#ifndef UCX_MP_PML_GLUE_MP_COLLECT_H
+#define UCX_MP_PML_GLUE_MP_COLLECT_H
+
+#include "pml_glue/core/mp_core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mp_group mp_group_t; /* the members of a communicator */
+
+/* Numbers of Collective (core/plan/plan.h), but for the fifth, which is an allreduce as well. */
+typedef enum mp_collective_kind {
+    MP_BARRIER = 1,
+    MP_BCAST,
+    MP_ALLGATHER,
+    MP_ALLREDUCE,
+    MP_GATHER = 6,
+    MP_REDUCE,
+    MP_SCATTER
+} mp_collective_kind_t;
+
+typedef struct mp_collective mp_collective_t;
+struct mp_collective {
+    mp_collective_kind_t kind;
+    uint32_t root;
+    size_t bytes; /* of a block, packed: all of a bcast or reduction, else what each rank gives or gets */
+    /* What we give: a block, or at the root of a scatter a block of each rank. What we get: a block, or a block of each
+     * rank; `out` without buffer and convertor: nothing is wanted. Both may be the same memory. */
+    mp_data_t in, out;
+    /* Of reductions: `inout` becomes `in` operator `inout`; both have `bytes` bytes, packed, and are aligned as
+     * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(). */
+    void (*fold)(mp_collective_t* operation, const void* in, void* inout);
+    /* It is complete, and the caller's again: the last touch. Null: who waits looks at `complete`. */
+    void (*done)(mp_collective_t* operation);
+    void* user;
+    /* MP_TRUNCATED: somebody has sent another number of bytes. MP_FAILED: a member is gone, or calls something else */
+    mp_error_t error;
+    bool complete;
+};
+
+enum { MP_COLLECTIVE_BYTES = 640 };
+typedef union __attribute__((aligned(16))) mp_collective_storage {
+    mp_collective_t collective;
+    uint64_t storage[MP_COLLECTIVE_BYTES / 8];
+} mp_collective_storage_t;
+
+typedef struct mp_group_config {
+    uint32_t context, rank, ranks; /* the same context at all members, of no other group of any of them; 20 bits */
+    const uint64_t* processes;     /* of the ranks; copied */
+    /* The rest has to be the same at all members; else they hear of it (one line), and their operations wait. */
+    unsigned in_flight; /* operations that are under way; further ones wait. 2 to 32 */
+    size_t small;       /* bytes of all ranks' blocks together, or of a bcast: what is ours */
+    size_t halving;     /* bytes of an allreduce that is ours by recursive doubling */
+    uint32_t digest;    /* of whatever else decides */
+} mp_group_config_t;
+
+/* Null: no memory, or the configuration makes no sense. At least two ranks. No message is sent. */
+mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
+/* Operations of the caller's are complete. */
+void mp_group_free(mp_group_t* group);
+/* Whether an operation of this size is ours; all members get the same answer. */
+bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes);
+/* A member is gone: all operations of the group fail, here and at all members. */
+bool mp_group_broken(const mp_group_t* group);
+/* Nothing is under way, also of what the group does for itself. Until then its context has to stay its own. */
+bool mp_group_idle(const mp_group_t* group);
+
+/* Starts what the storage's first members say; `error` and `complete` are set here. */
+void mp_collective_start(mp_group_t* group, mp_collective_storage_t* operation);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

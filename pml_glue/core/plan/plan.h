@@ -1,0 +1,77 @@
+// What one rank does in a collective operation: parts that it sends and takes, and operators that it applies. Pure: a
+// plan depends on nothing but its shape, so all ranks know each other's.
+//
+// A plan works on memory of its own, counted in blocks of equal size. Its actions are done in their order: a put sends
+// what the takes and folds before it have left there. What is taken may come at any time before its turn, since every
+// take of a plan has a place of its own.
+//
+// The circle of edges: out-edge k leads to rank + 2^k, in-edge k comes from rank - 2^k (modulo the ranks), for
+// 2^k < ranks. Barriers (dissemination), all-gathers (Bruck, mirrored) and the trees of all roots use only these: who
+// has talked to them has all that he needs. In a tree of relative ranks q = rank - root the parent of q is q without
+// its lowest bit, so a subtree is a run of relative ranks. Halving (recursive doubling) pairs ranks otherwise.
+//
+// Small reductions gather all contributions in the order of the ranks and apply the operator at the end: it need not be
+// commutative, and all ranks get the same bits. With halving the same holds: neighbours are combined, lower ranks
+// first.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ucx_mp::glue {
+
+enum class Collective : std::uint8_t {
+    barrier = 1,
+    bcast,
+    allgather,
+    allreduce, // all-gather, then fold
+    halving,   // an allreduce of more: folds on the way
+    gather,
+    reduce, // gather, then fold
+    scatter,
+};
+inline constexpr unsigned kCollectives = 9; // the last one's number + 1
+
+// Whether who has finished it knows that all have started it.
+[[nodiscard]] constexpr bool synchronises(Collective collective) {
+    return collective == Collective::barrier || collective == Collective::allgather ||
+           collective == Collective::allreduce || collective == Collective::halving;
+}
+
+struct Shape {
+    Collective collective{};
+    std::uint32_t ranks = 0, rank = 0, root = 0; // root: 0 where there is none
+    [[nodiscard]] bool operator==(const Shape&) const = default;
+};
+
+// `from`, `to`, `count`: blocks.
+struct Action {
+    enum class What : std::uint8_t {
+        put,  // `count` blocks at `from`, to `partner`
+        take, // what the partner's put with this edge brings, to `to`
+        fold, // the block at `to` becomes: block at `from`, operator, block at `to`
+    };
+    What what{};
+    std::uint8_t edge = 0; // names the take, below kEdges; the same at both sides, once per rank and plan
+    std::uint32_t partner = 0;
+    std::uint32_t from = 0, to = 0, count = 0;
+};
+inline constexpr unsigned kEdges = 64;
+
+// `count` blocks of the caller's, from `user` on, are those of the plan from `work` on.
+struct Run {
+    std::uint32_t user = 0, work = 0, count = 0;
+};
+
+struct Plan {
+    std::vector<Action> actions;
+    std::uint32_t blocks = 0;           // of memory
+    std::vector<Run> inputs, outputs;   // in the order of the caller's blocks
+    std::uint8_t place_of[kEdges] = {}; // of a take in `actions`; kNoTake
+    static constexpr std::uint8_t kNoTake = 255;
+};
+
+// Makes the plan of a shape in `out`, whose memory it uses again. At least two ranks.
+void make_plan(const Shape& shape, Plan& out);
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,63 @@
+/*
+ * coll/mp for Open MPI: the marker (coll_mp.c), and collective operations of our own (coll_mp_ours.c), which hand on
+ * what is not theirs, call by call. What decides is only what all ranks know: the operation, its packed bytes, the
+ * ranks, parameters. Never layouts, what is in place, or memory.
+ */
+#ifndef UCX_MP_PML_GLUE_OMPI_COLL_MP_H
+#define UCX_MP_PML_GLUE_OMPI_COLL_MP_H
+
+#include "pml_mp.h"
+
+#include "ompi/mca/coll/coll.h"
+#include "ompi/op/op.h"
+#include "pml_glue/core/mp_collect.h"
+
+/* X(NAME, KIND) */
+#define MCA_COLL_MP_OURS(X)                                                                                            \
+    X(barrier, MP_BARRIER)                                                                                             \
+    X(bcast, MP_BCAST)                                                                                                 \
+    X(allgather, MP_ALLGATHER)                                                                                         \
+    X(allreduce, MP_ALLREDUCE)                                                                                         \
+    X(gather, MP_GATHER)                                                                                               \
+    X(reduce, MP_REDUCE)                                                                                               \
+    X(scatter, MP_SCATTER)
+#define MCA_COLL_MP_NAMES "barrier, bcast, allgather, allreduce, gather, reduce, scatter"
+
+typedef struct mca_coll_mp_module {
+    mca_coll_base_module_t super;
+    mca_coll_base_comm_coll_t performs; /* who stands behind us, one reference each */
+    uint32_t ours;                      /* bits of mp_collective_kind_t */
+    struct {                            /* behind ours: the marker, or who performs */
+#define MCA_COLL_MP_BELOW(NAME, KIND)                                                                                  \
+    mca_coll_base_module_##NAME##_fn_t NAME;                                                                           \
+    mca_coll_base_module_t* NAME##_module;
+        MCA_COLL_MP_OURS(MCA_COLL_MP_BELOW)
+    } below;
+    mp_group_t* group; /* from the first call on */
+    /* The group is not idle though no call of the program is under way: the communicator is kept, since another one
+     * must not get its number. Among others in that state. */
+    ompi_communicator_t* kept;
+    struct mca_coll_mp_module* next_kept;
+} mca_coll_mp_module_t;
+OBJ_CLASS_DECLARATION(mca_coll_mp_module_t);
+
+typedef struct mca_coll_mp_component {
+    mca_coll_base_component_t super;
+    uint32_t ours; /* bits of mp_collective_kind_t */
+    /* MCA parameters */
+    int priority;
+    char* enable;
+    size_t small, halving;
+    unsigned in_flight;
+} mca_coll_mp_component_t;
+OMPI_DECLSPEC extern mca_coll_mp_component_t mca_coll_mp_component;
+
+/* coll_mp_ours.c */
+#define MCA_COLL_MP_DECLARE(NAME, KIND) extern const mca_coll_base_module_##NAME##_fn_t mca_coll_mp_##NAME;
+MCA_COLL_MP_OURS(MCA_COLL_MP_DECLARE)
+/* The communicator is gone. */
+void mca_coll_mp_leave(mca_coll_mp_module_t* module);
+/* Gives communicators back that were kept, and whose group is idle now. */
+void mca_coll_mp_sweep(void);
+
+#endif

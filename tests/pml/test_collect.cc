@@ -1,0 +1,307 @@
+// Collective operations over a network of dice (collect_world.h): random programs against memory, members that come
+// late or die, and what nobody who is right says.
+#define BOOST_TEST_MODULE pml_collect
+#include <boost/test/unit_test.hpp>
+
+#include "tests/pml/collect_world.h"
+
+using namespace ucx_mp::glue;
+using namespace ucx_mp::glue::test;
+
+namespace {
+
+// A communicator, and what its members have called.
+struct Job {
+    std::vector<unsigned> who;
+    std::uint32_t context;
+    unsigned in_flight;
+    std::vector<Called> calls;
+    std::vector<Group*> groups;
+    std::vector<std::list<Under>> under; // of each rank
+    std::vector<unsigned> called;        // by each rank
+};
+
+std::uint64_t count_of(const CollectWorld& world, const std::string& name) {
+    std::uint64_t sum = 0;
+    for (const Member& member : world.members) {
+        const std::string text = member.groups->statistics();
+        const std::size_t found = text.find(' ' + name + ' ');
+        if (found != std::string::npos) sum += std::strtoull(text.c_str() + found + name.size() + 2, nullptr, 10);
+    }
+    return sum;
+}
+
+void check(Under& under, unsigned ranks, unsigned rank) {
+    BOOST_REQUIRE(under.complete());
+    BOOST_REQUIRE(std::ranges::all_of(under.guard, [](std::uint8_t byte) { return byte == 0; }));
+    BOOST_REQUIRE_EQUAL(under.storage.collective.error, MP_OK);
+    BOOST_REQUIRE_MESSAGE(under.call.gets(ranks, rank) == under.result() ||
+                              (under.call.kind == MP_BCAST && rank == under.call.root),
+                          "operation " << under.call.number << " of kind " << under.call.kind << ", "
+                                       << under.call.bytes << " bytes, root " << under.call.root << ", rank " << rank);
+}
+
+// Each member calls when it likes, and has several operations under way. Groups are made at the first call.
+void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std::uint64_t& queued) {
+    CollectWorld world(seed, 2 + seed % 12);
+    const auto all = static_cast<unsigned>(world.members.size());
+    std::vector<Job> jobs(1 + world.dice(3));
+    unsigned number = 0;
+    for (Job& job : jobs) {
+        for (unsigned i = 0; i < all; ++i) job.who.push_back(i);
+        std::shuffle(job.who.begin(), job.who.end(), world.network.random);
+        job.who.resize(2 + world.dice(all - 1));
+        job.context = 3 + static_cast<std::uint32_t>(&job - jobs.data());
+        job.in_flight = 2 + world.dice(15);
+        const bool loose = world.dice(3) == 0;
+        for (unsigned i = 20 + world.dice(40); i > 0; --i) {
+            Called call = world.draw(++number, static_cast<unsigned>(job.who.size()));
+            if (loose && (call.kind == MP_BARRIER || call.kind == MP_ALLGATHER || call.kind == MP_ALLREDUCE))
+                call.kind = MP_BCAST;
+            job.calls.push_back(call);
+        }
+        job.groups.resize(job.who.size());
+        job.under.resize(job.who.size());
+        job.called.resize(job.who.size());
+    }
+    const unsigned late = world.dice(all), eager = 1 + world.dice(30);
+    bool over = false;
+    for (unsigned turn = 0; !over; ++turn) {
+        BOOST_REQUIRE(turn < 200000);
+        over = true;
+        for (Job& job : jobs)
+            for (unsigned rank = 0; rank < job.who.size(); ++rank) {
+                auto& under = job.under[rank];
+                const auto ranks = static_cast<unsigned>(job.who.size());
+                if (job.who[rank] == late && turn < 300) {
+                    over = false;
+                    continue;
+                }
+                while (job.called[rank] < job.calls.size() && world.dice(2) && under.size() < eager) {
+                    if (!job.groups[rank])
+                        job.groups[rank] = world.group(job.who[rank], job.context, job.who, job.in_flight);
+                    under.emplace_back();
+                    world.start(*job.groups[rank], under.back(), job.calls[job.called[rank]++], ranks, rank,
+                                world.dice(2) != 0);
+                }
+                while (!under.empty() && under.front().complete()) {
+                    check(under.front(), ranks, rank);
+                    BOOST_REQUIRE_EQUAL(under.front().told, under.front().storage.collective.done != nullptr);
+                    under.pop_front();
+                }
+                over &= under.empty() && job.called[rank] == job.calls.size() && job.groups[rank] &&
+                        job.groups[rank]->idle();
+            }
+        world.progress();
+    }
+    BOOST_REQUIRE_EQUAL(count_of(world, "dropped"), 0u);
+    BOOST_REQUIRE(world.reports.empty());
+    inserted += count_of(world, "barriers put in");
+    early += count_of(world, "early");
+    queued += count_of(world, "queued");
+    for (Job& job : jobs)
+        for (Group* group : job.groups) group->free();
+}
+
+BOOST_AUTO_TEST_CASE(random_programs) {
+    std::uint64_t inserted = 0, early = 0, queued = 0;
+    for (std::uint32_t seed = 1; seed <= 150; ++seed)
+        BOOST_TEST_CONTEXT("seed " << seed) run(seed, inserted, early, queued);
+    BOOST_REQUIRE(inserted > 0);
+    BOOST_REQUIRE(early > 0);
+    BOOST_REQUIRE(queued > 0);
+}
+
+// Who leaves a synchronising operation knows that all have come.
+BOOST_AUTO_TEST_CASE(barriers_hold) {
+    for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            CollectWorld world(seed, 2 + seed % 9);
+            const auto ranks = static_cast<unsigned>(world.members.size());
+            std::vector<unsigned> who;
+            for (unsigned i = 0; i < ranks; ++i) who.push_back(i);
+            std::vector<Under> under(ranks);
+            std::vector<Group*> groups;
+            for (unsigned i = 0; i < ranks; ++i) groups.push_back(world.group(i, 9, who, 16));
+            unsigned begun = 0, over = 0;
+            for (unsigned turn = 0; over < ranks; ++turn) {
+                BOOST_REQUIRE(turn < 20000);
+                over = 0;
+                for (unsigned i = 0; i < ranks; ++i) {
+                    if (!under[i].begun && world.dice(20) == 0) {
+                        world.start(*groups[i], under[i], {MP_BARRIER, 0, 0, 1}, ranks, i, false);
+                        ++begun;
+                    }
+                    if (!under[i].complete()) continue;
+                    BOOST_REQUIRE_EQUAL(begun, ranks);
+                    ++over;
+                }
+                world.progress();
+            }
+        }
+    }
+}
+
+struct Simple {
+    CollectWorld world;
+    std::vector<unsigned> who;
+    std::vector<Group*> groups;
+    std::list<std::vector<Under>> rounds;
+    explicit Simple(std::uint32_t seed, unsigned ranks, std::uint64_t watch_interval = MP_NEVER)
+        : world(seed, ranks, watch_interval) {
+        for (unsigned i = 0; i < ranks; ++i) who.push_back(i);
+        for (unsigned i = 0; i < ranks; ++i) groups.push_back(world.group(i, 9, who, 16));
+    }
+    // Of all but `without`.
+    std::vector<Under>& call(const Called& call, unsigned without = UINT32_MAX) {
+        const auto ranks = static_cast<unsigned>(who.size());
+        auto& under = rounds.emplace_back(ranks);
+        for (unsigned i = 0; i < ranks; ++i)
+            if (i != without) world.start(*groups[i], under[i], call, ranks, i, false);
+        return under;
+    }
+    [[nodiscard]] bool complete(std::vector<Under>& under, unsigned without = UINT32_MAX) {
+        for (int turn = 0; turn < 50000; ++turn) {
+            bool all = true;
+            for (unsigned i = 0; i < under.size(); ++i) all &= i == without || under[i].complete();
+            if (all) return true;
+            world.progress();
+        }
+        return false;
+    }
+};
+
+// A member is killed while it is waited for: all survivors hear of it, also those that wait for a survivor, and those
+// that come later. Other communicators go on.
+BOOST_AUTO_TEST_CASE(dead_members) {
+    for (std::uint32_t seed = 1; seed <= 100; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            Simple simple(seed, 3 + seed % 10, 1000);
+            CollectWorld& world = simple.world;
+            const auto ranks = static_cast<unsigned>(world.members.size());
+            for (Member& member : world.members) member.port->tick = 1000;
+            const unsigned dead = world.dice(ranks), late = (dead + 1 + world.dice(ranks - 1)) % ranks;
+            for (int i = 0; i < 3; ++i) BOOST_REQUIRE(simple.complete(simple.call({MP_BARRIER, 0, 0, 1})));
+            for (int i = 0; i < 100; ++i) world.progress(); // also the group's own barriers
+            world.members[dead].port->gone = true;
+            for (FakeEndpoint* endpoint : world.members[dead].port->endpoints) endpoint->failed = true;
+            const Called call = seed % 2 ? Called{MP_ALLREDUCE, 0, 80, 2} : Called{MP_BARRIER, 0, 0, 2};
+            auto& under = simple.rounds.emplace_back(ranks);
+            for (unsigned i = 0; i < ranks; ++i)
+                if (i != dead && i != late) world.start(*simple.groups[i], under[i], call, ranks, i, false);
+            for (int i = 0; i < 100; ++i) world.progress();
+            world.start(*simple.groups[late], under[late], call, ranks, late, false);
+            BOOST_REQUIRE(simple.complete(under, dead));
+            for (unsigned i = 0; i < ranks; ++i)
+                if (i != dead) BOOST_REQUIRE_EQUAL(under[i].storage.collective.error, MP_FAILED);
+            // Later ones fail at once.
+            auto& later = simple.call({MP_BCAST, 0, 8, 3}, dead);
+            BOOST_REQUIRE(simple.complete(later, dead));
+            for (unsigned i = 0; i < ranks; ++i) {
+                if (i == dead) continue;
+                BOOST_REQUIRE_EQUAL(later[i].storage.collective.error, MP_FAILED);
+                BOOST_REQUIRE(simple.groups[i]->broken() && simple.groups[i]->idle());
+            }
+            std::vector<unsigned> survivors;
+            for (unsigned i = 0; i < ranks; ++i)
+                if (i != dead) survivors.push_back(i);
+            std::vector<Under> others(survivors.size());
+            for (unsigned i = 0; i < survivors.size(); ++i)
+                world.start(*world.group(survivors[i], 10, survivors, 16), others[i], {MP_BARRIER, 0, 0, 4},
+                            static_cast<unsigned>(survivors.size()), i, false);
+            BOOST_REQUIRE(simple.complete(others));
+            for (Under& one : others) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_OK);
+        }
+    }
+}
+
+// What one rank has another number of bytes for is cut there, and the others go on.
+BOOST_AUTO_TEST_CASE(other_sizes) {
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            Simple simple(seed, 5);
+            auto& under = simple.rounds.emplace_back(5);
+            const std::size_t other = seed % 3 ? seed : 1500; // of a leaf
+            for (unsigned i = 0; i < 5; ++i)
+                simple.world.start(*simple.groups[i], under[i], {MP_BCAST, 0, i == 4 ? other : 1000u, 1}, 5, i, false);
+            BOOST_REQUIRE(simple.complete(under));
+            for (unsigned i = 0; i < 5; ++i) {
+                BOOST_REQUIRE_EQUAL(under[i].storage.collective.error, i == 4 ? MP_TRUNCATED : MP_OK);
+                BOOST_REQUIRE(std::ranges::all_of(under[i].guard, [](std::uint8_t byte) { return byte == 0; }));
+            }
+            BOOST_REQUIRE(simple.complete(simple.call({MP_BARRIER, 0, 0, 2})));
+        }
+    }
+}
+
+// Members that call different operations all hear of it.
+BOOST_AUTO_TEST_CASE(other_operations) {
+    Simple simple(3, 6);
+    auto& under = simple.rounds.emplace_back(6);
+    for (unsigned i = 0; i < 6; ++i)
+        simple.world.start(*simple.groups[i], under[i],
+                           i == 2 ? Called{MP_ALLGATHER, 0, 8, 1} : Called{MP_BARRIER, 0, 0, 1}, 6, i, false);
+    BOOST_REQUIRE(simple.complete(under));
+    unsigned failed = 0;
+    for (Under& one : under) failed += one.storage.collective.error == MP_FAILED;
+    BOOST_REQUIRE(failed > 0);
+    auto& later = simple.call({MP_ALLREDUCE, 0, 8, 2});
+    BOOST_REQUIRE(simple.complete(later));
+    for (Under& one : later) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_FAILED);
+    BOOST_REQUIRE(!simple.world.reports.empty());
+}
+
+// Who is set in another way is named, in one line.
+BOOST_AUTO_TEST_CASE(other_parameters) {
+    CollectWorld world(3, 2);
+    std::vector<Under> under(2);
+    for (unsigned i = 0; i < 2; ++i)
+        world.start(*world.group(i, 5, {0, 1}, 16, i), under[i], {MP_BARRIER, 0, 0, 1}, 2, i, false);
+    for (int i = 0; i < 100; ++i) world.progress();
+    BOOST_REQUIRE(!under[0].complete() && !under[1].complete());
+    BOOST_REQUIRE_EQUAL(world.reports.size(), 2u);
+    BOOST_REQUIRE(world.reports[0].find("other parameters") != std::string::npos);
+}
+
+// A configuration that makes no sense is refused.
+BOOST_AUTO_TEST_CASE(no_group) {
+    CollectWorld world(1, 2);
+    BOOST_REQUIRE(!world.group(0, 5, {0}, 16));
+    BOOST_REQUIRE(!world.group(0, 1 << 20, {0, 1}, 16));
+    BOOST_REQUIRE(!world.group(0, 5, {0, 1}, 1));
+    BOOST_REQUIRE(!world.group(0, 5, {0, 1}, 33));
+    BOOST_REQUIRE(!world.group(1, 5, {0, 0}, 16));
+}
+
+// Whatever comes: nothing is written but where an operation of ours wants something, and nothing crashes.
+BOOST_AUTO_TEST_CASE(forged) {
+    for (std::uint32_t seed = 1; seed <= 300; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            Simple simple(seed, 2 + seed % 4);
+            CollectWorld& world = simple.world;
+            const auto ranks = static_cast<unsigned>(world.members.size());
+            std::vector<std::pair<MessageKind, std::vector<std::byte>>> heard;
+            world.network.tap = [&](FakePort&, MessageKind kind, const std::vector<std::byte>& data) {
+                if (heard.size() < 100) heard.emplace_back(kind, data);
+            };
+            for (unsigned round = 0; round < 12; ++round) {
+                simple.call(world.draw(round, ranks));
+                for (int i = 0; i < 5; ++i) world.progress();
+                for (unsigned lies = world.dice(6); lies > 0 && !heard.empty(); --lies) {
+                    auto [kind, data] = heard[world.dice(static_cast<unsigned>(heard.size()))];
+                    if (world.dice(2)) kind = std::array{wire::kPart, wire::kBlock, wire::kBroken}[world.dice(3)];
+                    if (kind == wire::kBroken && world.dice(10)) continue;
+                    for (unsigned bits = world.dice(4); bits > 0 && !data.empty(); --bits)
+                        data[world.dice(static_cast<unsigned>(data.size()))] ^= std::byte{1} << world.dice(8);
+                    if (world.dice(4) == 0) data.resize(world.dice(static_cast<unsigned>(data.size() + 20)));
+                    world.members[world.dice(ranks)].port->arrive(kind, std::vector(data.begin(), data.end()));
+                }
+            }
+            for (int i = 0; i < 200; ++i) world.progress();
+            world.network.tap = nullptr;
+            for (Group* group : simple.groups) group->free();
+        }
+    }
+}
+
+} // namespace

@@ -1,0 +1,243 @@
+// Plans of collective operations (pml_glue/core/plan/plan.h), executed in memory: all numbers of ranks up to 70, roots,
+// and orders of what happens, against what MPI says. Operators are not commutative.
+#define BOOST_TEST_MODULE pml_plan
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "pml_glue/core/plan/plan.h"
+
+using namespace ucx_mp::glue;
+
+namespace {
+
+// x -> a x + b, modulo 2^32: one behind the other is associative, and its order shows.
+struct Map {
+    std::uint32_t a = 0xdead, b = 0xdead;
+    bool operator==(const Map&) const = default;
+};
+Map behind(Map first, Map second) { return {first.a * second.a, first.b * second.a + second.b}; }
+Map contribution(std::uint32_t rank) { return {2 * rank + 3, rank * rank + 7}; }
+Map all_of(std::uint32_t ranks) {
+    Map sum = contribution(0);
+    for (std::uint32_t rank = 1; rank < ranks; ++rank) sum = behind(sum, contribution(rank));
+    return sum;
+}
+
+struct Member {
+    Plan plan;
+    std::vector<Map> work;
+    std::size_t at = 0;
+    std::map<unsigned, std::pair<std::vector<Map>, unsigned>>
+        parts;         // by edge: what has come, and behind how many others
+    unsigned hops = 0; // parts on the longest way to here
+    std::vector<Map> result;
+};
+
+struct World {
+    std::vector<Member> members;
+    const Shape shape; // rank: of nobody
+    unsigned most_hops = 0;
+
+    explicit World(const Shape& of) : members(of.ranks), shape(of) {
+        for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
+            Member& member = members[rank];
+            Shape its = of;
+            its.rank = rank;
+            make_plan(its, member.plan);
+            member.work.resize(member.plan.blocks);
+            for (const Run& run : member.plan.inputs)
+                for (std::uint32_t i = 0; i < run.count; ++i)
+                    member.work.at(run.work + i) =
+                        contribution(of.collective == Collective::scatter ? run.user + i : rank);
+        }
+    }
+    // One action. False: waits for a part.
+    bool step(std::uint32_t rank) {
+        Member& member = members[rank];
+        const Action& action = member.plan.actions[member.at];
+        switch (action.what) {
+        case Action::What::put: {
+            const auto from = member.work.begin() + action.from;
+            BOOST_REQUIRE(action.from + action.count <= member.plan.blocks);
+            auto& parts = members[action.partner].parts;
+            BOOST_REQUIRE(!parts.contains(action.edge));
+            BOOST_REQUIRE(action.partner != rank);
+            parts[action.edge] = {{from, from + action.count}, member.hops + 1};
+            break;
+        }
+        case Action::What::take: {
+            const auto found = member.parts.find(action.edge);
+            if (found == member.parts.end()) return false;
+            const auto& [data, hops] = found->second;
+            BOOST_REQUIRE_EQUAL(data.size(), action.count);
+            BOOST_REQUIRE(action.to + action.count <= member.plan.blocks);
+            std::copy(data.begin(), data.end(), member.work.begin() + action.to);
+            member.hops = std::max(member.hops, hops);
+            break;
+        }
+        case Action::What::fold:
+            member.work.at(action.to) = behind(member.work.at(action.from), member.work.at(action.to));
+            break;
+        }
+        ++member.at;
+        return true;
+    }
+    void run(std::mt19937& random) {
+        std::vector<std::uint32_t> open(shape.ranks);
+        for (std::uint32_t i = 0; i < shape.ranks; ++i) open[i] = i;
+        std::size_t idle = 0;
+        while (!open.empty()) {
+            const std::size_t i = random() % open.size();
+            Member& member = members[open[i]];
+            const bool over = member.at == member.plan.actions.size();
+            if (over) {
+                open[i] = open.back();
+                open.pop_back();
+                continue;
+            }
+            idle = step(open[i]) ? 0 : idle + 1;
+            BOOST_REQUIRE(idle < std::size_t{200} * shape.ranks);
+        }
+        for (Member& member : members) {
+            most_hops = std::max(most_hops, member.hops);
+            for (const Run& run : member.plan.outputs)
+                for (std::uint32_t i = 0; i < run.count; ++i) {
+                    if (member.result.size() <= run.user + i) member.result.resize(run.user + i + 1);
+                    member.result[run.user + i] = member.work.at(run.work + i);
+                }
+        }
+    }
+};
+
+std::vector<Map> expected(const Shape& shape, std::uint32_t rank) {
+    std::vector<Map> blocks;
+    switch (shape.collective) {
+    case Collective::barrier:
+        return {};
+    case Collective::bcast:
+        if (rank == shape.root) return {};
+        return {contribution(shape.root)};
+    case Collective::scatter:
+        return {contribution(rank)};
+    case Collective::gather:
+        if (rank != shape.root) return {};
+        [[fallthrough]];
+    case Collective::allgather:
+        for (std::uint32_t i = 0; i < shape.ranks; ++i) blocks.push_back(contribution(i));
+        return blocks;
+    case Collective::reduce:
+        if (rank != shape.root) return {};
+        [[fallthrough]];
+    case Collective::allreduce:
+    case Collective::halving:
+        return {all_of(shape.ranks)};
+    }
+    return {};
+}
+
+bool has_root(Collective collective) {
+    return collective == Collective::bcast || collective == Collective::gather || collective == Collective::reduce ||
+           collective == Collective::scatter;
+}
+
+constexpr Collective kAll[] = {Collective::barrier, Collective::bcast,  Collective::allgather, Collective::allreduce,
+                               Collective::halving, Collective::gather, Collective::reduce,    Collective::scatter};
+
+template <class F> void each_shape(F&& function) {
+    for (const Collective collective : kAll)
+        for (std::uint32_t ranks = 2; ranks <= 70; ++ranks)
+            for (std::uint32_t root = 0; root < (has_root(collective) ? ranks : 1); ++root) {
+                BOOST_TEST_CONTEXT("collective " << static_cast<int>(collective) << ", ranks " << ranks << ", root "
+                                                 << root)
+                function(Shape{.collective = collective, .ranks = ranks, .rank = 0, .root = root});
+            }
+}
+
+BOOST_AUTO_TEST_CASE(against_memory) {
+    std::mt19937 random(1);
+    each_shape([&](const Shape& shape) {
+        World world(shape);
+        world.run(random);
+        for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+            BOOST_REQUIRE(world.members[rank].result == expected(shape, rank));
+        // As many parts behind each other as powers of two below the ranks; pairs before and behind halving.
+        const auto rounds = static_cast<unsigned>(std::bit_width(shape.ranks - 1));
+        BOOST_REQUIRE_LE(world.most_hops, rounds + (shape.collective == Collective::halving ? 1 : 0));
+        if (synchronises(shape.collective)) BOOST_REQUIRE_GE(world.most_hops, rounds);
+    });
+}
+
+// Each put has the one take that wants it, of as much, and only the circle's edges are used.
+BOOST_AUTO_TEST_CASE(puts_and_takes) {
+    each_shape([&](const Shape& shape) {
+        World world(shape);
+        std::set<std::tuple<std::uint32_t, std::uint32_t, unsigned, std::uint32_t>> puts, takes;
+        for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+            const Plan& plan = world.members[rank].plan;
+            BOOST_REQUIRE(plan.actions.size() < SIZE_MAX);
+            for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+                const Action& action = plan.actions[i];
+                if (action.what == Action::What::fold) continue;
+                const bool puts_it = action.what == Action::What::put;
+                const std::uint32_t from = puts_it ? rank : action.partner, to = puts_it ? action.partner : rank;
+                BOOST_REQUIRE((puts_it ? puts : takes).insert({from, to, action.edge, action.count}).second);
+                BOOST_REQUIRE(action.edge < kEdges);
+                if (shape.collective != Collective::halving) {
+                    const bool up = shape.collective == Collective::gather || shape.collective == Collective::reduce;
+                    const std::uint32_t below = up ? to : from, above = up ? from : to;
+                    BOOST_REQUIRE_EQUAL((below + (1u << action.edge)) % shape.ranks, above);
+                }
+                if (!puts_it) BOOST_REQUIRE_EQUAL(plan.place_of[action.edge], i);
+            }
+        }
+        BOOST_REQUIRE(puts == takes);
+    });
+}
+
+// Who has finished a synchronising operation has heard, through others, of every start; of the others that is not said.
+BOOST_AUTO_TEST_CASE(who_synchronises) {
+    each_shape([&](const Shape& shape) {
+        if (shape.ranks > 40) return;
+        for (const std::uint32_t late : {0u, shape.ranks / 2, shape.ranks - 1}) {
+            World world(shape);
+            bool moved = true;
+            std::uint32_t over = 0;
+            while (moved) {
+                moved = false;
+                over = 0;
+                for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+                    if (rank == late) continue;
+                    Member& member = world.members[rank];
+                    while (member.at < member.plan.actions.size() && world.step(rank)) moved = true;
+                    over += member.at == member.plan.actions.size();
+                }
+            }
+            if (synchronises(shape.collective)) BOOST_REQUIRE_EQUAL(over, 0u);
+        }
+    });
+}
+
+// A plan that is made again in the same memory is the same.
+BOOST_AUTO_TEST_CASE(made_again) {
+    Plan again;
+    each_shape([&](const Shape& shape) {
+        Plan fresh;
+        make_plan(shape, fresh);
+        make_plan(shape, again);
+        BOOST_REQUIRE_EQUAL(fresh.actions.size(), again.actions.size());
+        BOOST_REQUIRE_EQUAL(fresh.blocks, again.blocks);
+        for (std::size_t i = 0; i < fresh.actions.size(); ++i) {
+            BOOST_REQUIRE_EQUAL(fresh.actions[i].partner, again.actions[i].partner);
+            BOOST_REQUIRE_EQUAL(fresh.actions[i].to, again.actions[i].to);
+        }
+        BOOST_REQUIRE(std::equal(std::begin(fresh.place_of), std::end(fresh.place_of), std::begin(again.place_of)));
+    });
+}
+
+} // namespace
