@@ -232,36 +232,6 @@ BOOST_DATA_TEST_CASE(connections_are_made_over_it, kBoth, transport) {
     BOOST_TEST(traffic(cluster, 1) == ""); // among all three
 }
 
-// All adapters of a peer have been exchanged, one after the other, since its address was told. A connection that
-// follows one that has failed is asked for where the peer is now.
-BOOST_DATA_TEST_CASE(after_a_failure, kBoth, transport) {
-    Cluster cluster("two-rail", 2, quick(transport));
-    BOOST_TEST(traffic(cluster, 1) == "");
-    const unsigned all = paths_up(cluster.node(0));
-    Channel& old = cluster.channel(0, 1);
-    const connect::InterfaceAddress address = old.connection.peer;
-    for (const std::string adapter : {"1:softhca_0", "1:softhca_1"}) {
-        cluster.world.fault("adapter-death " + adapter);
-        cluster.run_for(2'000'000);
-        cluster.world.fault("adapter-revive " + adapter);
-        BOOST_REQUIRE(all_up(cluster, all));
-    }
-    for (unsigned i = 0; i < address.count; ++i)
-        for (const path::RemoteRail& now : old.connection.remote_rails)
-            BOOST_REQUIRE(now.control_qpn != address.control[i].qp_number);
-    unsigned got = 0;
-    cluster.node(1).on_am(
-        3, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(n), Status::ok; }, &got);
-    cluster.node(1).on_failure = [](Channel&, Status) {}; // its connection ends with the new one
-    cluster.node(0).iface().invalidate(old, Status::canceled, true);
-    std::string error;
-    Channel* const next = cluster.node(0).iface().attach(address, error);
-    BOOST_REQUIRE((next && next != &old));
-    const auto say = [&] { return channel::Interface::am_short(*next, 3, 0, nullptr, 0) == Status::ok; };
-    BOOST_TEST(cluster.until(say, 100'000'000));
-    BOOST_TEST(cluster.until([&] { return got == 1; }, 100'000'000));
-}
-
 // Memory that has been released in between is not taken for other memory that has its key now.
 BOOST_DATA_TEST_CASE(released_memory_is_refused, kBoth, transport) {
     Cluster cluster("two-rail", 2, quick(transport));

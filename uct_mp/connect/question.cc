@@ -101,13 +101,11 @@ void Questions::on_ping(const Target& way_back, const Message& m) {
     // Our own request is why it asks, perhaps: the answer says which one is ours. Only the peer may learn that, and
     // whoever asks is perhaps another, so it goes where the request goes. A copy of that comes after it.
     Connection* const ours = pong.yes ? nullptr : plane_.owner.peers.find_present(m.sender_uid);
-    if (!ours || ours->state != State::requesting || !known_as(*ours, m)) {
-        plane_.outbox.send(way_back, pong);
-        return;
-    }
-    pong.nonce = ours->own_secret;
-    plane_.outbox.send_to(*ours, ours->telling.answers++, pong); // repetitions take other ways
-    plane_.client.ask_again(*ours);
+    const bool asks = ours && ours->state == State::requesting && known_as(*ours, m);
+    const std::optional<Target> way = asks ? plane_.outbox.route(*ours, ours->telling.answers++) : std::nullopt;
+    if (way) pong.nonce = ours->own_secret;
+    plane_.outbox.send(way ? *way : way_back, pong);
+    if (asks) plane_.client.ask_again(*ours);
 }
 
 void Questions::on_pong(const Message& m) {

@@ -8,6 +8,7 @@
 
 using namespace ucx_mp;
 using namespace ucx_mp::test;
+using K = wire::Kind;
 
 BOOST_AUTO_TEST_CASE(strangers_are_dropped) {
     Cluster c({"a", "a", "a"});
@@ -204,4 +205,53 @@ BOOST_AUTO_TEST_CASE(mutations_of_real_messages) {
         BOOST_TEST(c.run([&] { return c.connected(2, 1) && c.connected(3, 0); }));
         if (!early) BOOST_TEST(c.greet());
     }
+}
+
+// Whoever says that a peer is ready for our request may lie. It gets a copy now and then, and ours is repeated as ever.
+BOOST_AUTO_TEST_CASE(questions_of_somebody_else) {
+    for (const std::string adapter : {"softhca_0:1", "softhca_1:1"}) {
+        ControlConfig config;
+        Cluster c({"aa", "aa", "a"}, config);
+        Intruder intruder(c, 2);
+        c.world().fault("drop 100% 1:" + adapter); // the other ways have to be tried
+        Peer& a = c[0].connect_to(c[1]);
+        Peer nobody;
+        nobody.connection.transaction = nobody.connection.incarnation = 1;
+        const Message m = pretend(K::ping, c[1], c[0], nobody.connection);
+        const Nanos begin = c.world().now();
+        for (unsigned i = 0; i < 40; ++i) intruder.send(c[0], m);
+        const Nanos took = c.world().now() - begin;
+        BOOST_TEST(took < config.retry / 2);
+        BOOST_TEST(c[0].plane->counters().repeated <= 1u);
+        while (!c.connected(0, 1) && c.world().now() < begin + kSecond) {
+            intruder.send(c[0], m);
+            c.settle(kMilli);
+        }
+        BOOST_TEST(c.connected(0, 1));
+        BOOST_TEST(a.times_failed == 0u);
+        BOOST_TEST(c[0].plane->counters().repeated <= 2 + 2 * (c.world().now() - begin) / (config.retry / 2));
+        c.world().fault("clear");
+        BOOST_TEST(c.greet());
+    }
+}
+
+// One line for each cause, however many copies come, in whosever name. Not more than a log can bear.
+BOOST_AUTO_TEST_CASE(terms_that_do_not_fit) {
+    Cluster c({"aa", "aa", "a"});
+    Intruder intruder(c, 2);
+    Peer nobody;
+    nobody.connection.local_id = nobody.connection.transaction = 1;
+    Message m = pretend(K::request, c[0], c[1], nobody.connection);
+    c[1].unfit = "for a test";
+    for (unsigned i = 0; i < 5; ++i, ++m.sender_uid) intruder.send(c[1], m);
+    BOOST_TEST(c.services.errors == 1u);
+    BOOST_TEST(c[1].plane->counters().refused == 5u);
+    c[1].unfit = "for another";
+    for (unsigned i = 0; i < 5; ++i) intruder.send(c[1], m);
+    BOOST_TEST(c.services.errors == 2u);
+    for (unsigned i = 0; i < 100; ++i) {
+        c[1].unfit = std::to_string(i);
+        intruder.send(c[1], m);
+    }
+    BOOST_TEST(c.services.errors == 16u);
 }

@@ -60,6 +60,16 @@ BOOST_FIXTURE_TEST_CASE(the_peer_has_ended_its_side, Fixture) {
     BOOST_TEST((ask() == Answer::lost));
 }
 
+// It wants another connection, and knows no way to us.
+BOOST_FIXTURE_TEST_CASE(the_peer_has_ended_its_side_and_waits_for_a_way, Fixture) {
+    c[1].erase(*c[1].peer_of(c[0]));
+    connect::InterfaceAddress address = c[0].plane->address();
+    for (unsigned i = 0; i < address.count; ++i) address.control[i].lid = 0;
+    const Peer& waits = c[1].connect_to(address);
+    BOOST_TEST((waits.connection.state == State::requesting));
+    BOOST_TEST((ask() == Answer::lost));
+}
+
 BOOST_FIXTURE_TEST_CASE(silence_is_bounded, Fixture) {
     c.world().fault("port down 1:softhca_0:1");
     c.world().fault("port down 1:softhca_1:1");
