@@ -98,7 +98,7 @@ static bool is_ours(mca_coll_mp_module_t* module, ompi_communicator_t* comm, mp_
         }
     }
     if (OPAL_LIKELY(mp_group_takes(group, kind, bytes))) return true;
-    if (OPAL_UNLIKELY(mp_group_broken(group))) *result = MP_ERR_PEER_FAILED;
+    if (OPAL_UNLIKELY(mp_group_broken(group))) *result = mca_pml_mp_code(MP_FAILED);
     return false;
 }
 

@@ -45,10 +45,9 @@ void mca_pml_mp_tell(mca_pml_mp_waitable_t* request) {
 
 /* As blocking messages wait (pml_mp.c): polls of our own between two of everything that Open MPI has to poll. */
 void mca_pml_mp_wait_until(const bool* complete) {
-    enum { POLLS = 64 };
     for (int i = 1; !__atomic_load_n(complete, __ATOMIC_ACQUIRE); i++) {
-        (void)mca_pml_mp.super.pml_progress();
-        if (i % POLLS == 0 && !__atomic_load_n(complete, __ATOMIC_ACQUIRE)) opal_progress();
+        (void)mca_pml_mp_progress();
+        if (i % MP_POLLS == 0 && !__atomic_load_n(complete, __ATOMIC_ACQUIRE)) opal_progress();
     }
 }
 
