@@ -61,6 +61,38 @@ BOOST_AUTO_TEST_CASE(fault_scripts_run_on_time_also_under_a_new_keeper) {
     BOOST_TEST(!earlier_than(4));
 }
 
+BOOST_AUTO_TEST_CASE(wait_is_over_when_all_machines_have_queue_pairs) {
+    const std::string name = new_session();
+    const auto waiting = [&](const char* machines, const char* timeout = "60") {
+        return Command({"wait", "--session", name, "--machines", machines, "--timeout", timeout});
+    };
+    const auto run = [&](const char* node, std::vector<std::string> program) {
+        std::vector<std::string> words{"run", "--session", name, "--fabric", "two-rail", "--node", node, "--"};
+        words.insert(words.end(), program.begin(), program.end());
+        return Command(words);
+    };
+    Command none = waiting("1", "0.2");
+    BOOST_TEST(none.line() == "softhca: no such session has started in time (--timeout)");
+    BOOST_TEST(none.wait() == 1);
+
+    Command one = waiting("1"), two = waiting("2"); // before there is a session
+    Command idle = run("0", {"sleep", "100"});      // has no queue pairs
+    BOOST_REQUIRE(wait_until([&] { return keeper_of(name) > 0; }));
+    BOOST_TEST(waiting("1", "0.2").line() == "softhca: programs of 0 machines have queue pairs, not of 1 (--timeout)");
+    Command first = run("0", {"ibv_srq_pingpong", "-p", "0"}); // waits for its client
+    BOOST_TEST(one.wait() == 0);
+    Command same = run("0", {"ibv_srq_pingpong", "-p", "0"});
+    BOOST_TEST(waiting("2", "0.2").line() == "softhca: programs of 1 machines have queue pairs, not of 2 (--timeout)");
+    Command second = run("1", {"ibv_srq_pingpong", "-p", "0"});
+    BOOST_TEST(two.wait() == 0);
+
+    Command late = waiting("3");
+    usleep(100'000);
+    for (Command* program : {&idle, &first, &same, &second}) kill(-program->pid(), SIGKILL);
+    BOOST_TEST(late.line() == "softhca: the session has ended");
+    BOOST_TEST(late.wait() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(trace_shows_a_running_session) {
     const std::string session = new_session();
     Command program = player(session, {"--fabric", "two-rail"});

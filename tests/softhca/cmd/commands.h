@@ -10,6 +10,7 @@ void add_run_command(CLI::App& app, int& exit_status); // run: the program's exi
 void add_fault_commands(CLI::App& app);                // port, link, fault, reroute
 void add_ls_command(CLI::App& app);
 void add_top_command(CLI::App& app);
+void add_wait_command(CLI::App& app);
 void add_heatmap_command(CLI::App& app);
 
 } // namespace softhca

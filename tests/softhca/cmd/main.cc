@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
     softhca::add_fault_commands(app);
     softhca::add_ls_command(app);
     softhca::add_top_command(app);
+    softhca::add_wait_command(app);
     softhca::add_heatmap_command(app);
     softhca::add_routes_command(app);
     softhca::add_trace_command(app);
