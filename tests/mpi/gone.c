@@ -3,7 +3,7 @@
  * does not wait for ever. gone send | small | probe | put | lock | epoch    what rank 0 does to rank 1 when that is
  * gone, two ranks; gone held: rank 2 wants a lock of rank 0 that rank 1 has; gone threads: threads of rank 0 wait for
  * rank 1 in as many ways when it is killed; gone any | silent: rank 0 never sends, and receives from any source only.
- * Rank 1 sends a little, or nothing, and is killed, while rank 2 lives on
+ * Rank 1 sends a little, or nothing, and is killed, while rank 2 lives on; gone collective: all are in one of coll/mp
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -53,6 +53,27 @@ static int receive_any(int count) {
     for (int i = 0; i <= count && result == MPI_SUCCESS; i++) {
         result = MPI_Recv(buffer, 8, MPI_CHAR, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (i < count && result != MPI_SUCCESS) return MPI_ERR_INTERN;
+    }
+    return result;
+}
+
+/* Who waits for the one that is gone, and who waits for a survivor that has left the operation: all are told. */
+static int all_of_a_collective(int rank) {
+    int result = MPI_SUCCESS, ranks, sum;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int i = 0; result == MPI_SUCCESS; i++) {
+        if (rank == 1 && i == 20) raise(SIGKILL);
+        result = i % 2 ? MPI_Barrier(MPI_COMM_WORLD) : MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    }
+    if (rank > 0) { /* all end by themselves: the launcher may not end so many */
+        MPI_Send(&result, 1, MPI_INT, 0, 1, MPI_COMM_WORLD);
+        MPI_Recv(&sum, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        _exit(3);
+    }
+    for (int other = 2, its; other < ranks; other++) {
+        MPI_Recv(&its, 1, MPI_INT, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (its != result) result = MPI_ERR_INTERN;
+        MPI_Send(&its, 1, MPI_INT, other, 2, MPI_COMM_WORLD);
     }
     return result;
 }
@@ -207,6 +228,12 @@ int main(int argc, char** argv) {
         if (rank == 1) send_small_once();
         if (rank == 0) tell(what, receive_any(0), start);
         return MPI_Finalize();
+    }
+    if (strcmp(what, "collective") == 0) {
+        const double start = MPI_Wtime();
+        tell(what, all_of_a_collective(rank), start);
+        usleep(200000); /* what lets the others end has left */
+        _exit(3);
     }
     const int silent = strcmp(what, "silent") == 0;
     if (silent || strcmp(what, "any") == 0) { /* nobody has spoken with rank 0 */
