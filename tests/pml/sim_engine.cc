@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <random>
 
 #include "pml/sim_job.h"
@@ -127,6 +128,7 @@ private:
         const auto tag = static_cast<std::int32_t>(number % 3);
         job_[from].node.services().at(when, [this, &message, context, tag, synchronous, hint] {
             Process& process = job_[message.from];
+            process.compute(false);
             process.engine.send(Request::of(message.storage), process.peer(message.to),
                                 {context, static_cast<std::int32_t>(message.from), tag},
                                 {message.memory.data(), message.memory.size(), nullptr}, synchronous, hint);
@@ -143,6 +145,7 @@ private:
         message.context = context;
         job_[to].node.services().at(last, [this, &message, pattern] {
             message.order = ++orders_;
+            job_[message.to].compute(false);
             job_[message.to].engine.receive(Request::of(message.storage), pattern,
                                             {message.memory.data(), message.memory.size(), nullptr},
                                             static_cast<Hint>(message.number % 4));
@@ -348,6 +351,25 @@ private:
     std::size_t stride_ = 0, finished_ = 0;
 };
 
+// Processes that compute now and then, from 10 us to 2 ms, and make no call meanwhile.
+class Computing {
+public:
+    Computing(MpiJob& job, std::uint64_t seed) : job_(job), random_(seed) {
+        for (unsigned rank = 0; rank < job.cluster.size(); ++rank) next(rank, true);
+    }
+
+private:
+    void next(unsigned rank, bool computes) {
+        Node& node = job_[rank].node;
+        node.services().at(job_.cluster.world.now() + 10'000 + random_() % 2'000'000, [this, rank, computes] {
+            job_[rank].compute(computes);
+            next(rank, !computes);
+        });
+    }
+    MpiJob& job_;
+    std::mt19937_64 random_;
+};
+
 constexpr const char* kFabric = UCX_MP_SOURCE_DIR "/tests/pml/two-rail-64.yaml";
 
 template <class What> void judge(Cluster& cluster, MpiJob& job, What& what, bool over, const Faults& faults) {
@@ -365,6 +387,8 @@ void run_messages(std::uint64_t seed) {
     MpiJob job(cluster, core_config(seed));
     Faults faults(cluster, seed);
     Messages messages(job, seed, 24);
+    std::optional<Computing> computing;
+    if (seed % 2 == 0) computing.emplace(job, seed);
     const bool over = cluster.until([&] { return messages.over(); });
     messages.check_order();
     judge(cluster, job, messages, over, faults);
@@ -376,6 +400,8 @@ void run_accesses(std::uint64_t seed) {
     MpiJob job(cluster, core_config(seed));
     Faults faults(cluster, seed);
     Accesses accesses(job, seed, 6);
+    std::optional<Computing> computing;
+    if (seed % 2 == 0) computing.emplace(job, seed);
     for (unsigned rank = 0; rank < cluster.size(); ++rank)
         (void)job[rank].node.services().at(cluster.world.now() + 1, [] {}); // its first turn
     const bool over = cluster.until([&] { return accesses.over(); });

@@ -19,6 +19,11 @@ struct Process {
         : job(job), rank(rank), node(cluster.node(rank)), port(cluster, rank), engine(port, config, hooks),
           windows(engine, port, hooks) {
         node.on_turn = [this] {
+            if (engine.kept().in_thread) {
+                const unsigned found = engine.progress_in_thread();
+                (void)windows.progress();
+                return found != 0;
+            }
             const bool any = engine.progress() != 0;
             (void)windows.progress(); // counts who waits, also in vain
             return turn && turn() ? true : any;
@@ -26,6 +31,11 @@ struct Process {
     }
     Process(const Process&) = delete;
     glue::Peer& peer(unsigned rank) { return *engine.peer(rank); }
+    // From now on it makes no call, and its turns are the progress thread's; or it calls again, and is told.
+    void compute(bool computes) {
+        engine.kept().in_thread = computes;
+        if (!computes) engine.tell_kept();
+    }
 
     MpiJob& job;
     const unsigned rank;
