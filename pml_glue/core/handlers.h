@@ -38,7 +38,7 @@ public:
             }
         held_.push_back({kind, {data, data + length}});
     }
-    [[nodiscard]] bool holds_back() const { return !held_.empty(); }
+    [[nodiscard]] std::size_t held_back() const { return held_.size(); }
     // Calls their handlers.
     void give_back() {
         if (held_.empty()) return;

@@ -166,7 +166,7 @@ public:
     void hold_back(MessageKind kind, const std::byte* data, std::size_t length) {
         handlers_.hold_back(kind, data, length);
     }
-    [[nodiscard]] bool holds_back() const { return handlers_.holds_back(); }
+    [[nodiscard]] std::size_t held_back() const { return handlers_.held_back(); } // messages
     void give_back() { handlers_.give_back(); }
     // Waits until what was sent needs nothing of us any more, but not for long. Then only destructors may follow.
     virtual void drain() = 0;

@@ -243,7 +243,7 @@ static mca_coll_base_module_t* component_query(ompi_communicator_t* comm, int* p
     mca_coll_mp_sweep();
     const uint32_t ours = its->ours != 0 && is_ours(comm) ? its->ours : 0;
     if (its->priority <= 0 && ours == 0) return NULL;
-    *priority = its->priority > 0 ? its->priority : OURS;
+    *priority = ours != 0 && its->priority < OURS ? OURS : its->priority;
     mca_coll_mp_module_t* const module = OBJ_NEW(mca_coll_mp_module_t);
     if (module == NULL) return NULL;
     module->ours = ours;

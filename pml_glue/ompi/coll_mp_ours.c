@@ -261,11 +261,14 @@ static int allgather(const void* sent, int send_count, ompi_datatype_t* send_typ
     return run(&call, module, comm);
 }
 
+/* Also for operators of users: they would be called by whatever thread makes progress, with the core's lock. */
+static bool below(const ompi_op_t* op) { return !ompi_op_is_intrinsic((ompi_op_t*)op); }
+
 static int allreduce(const void* sent, void* got, int count, ompi_datatype_t* type, ompi_op_t* op,
                      ompi_communicator_t* comm, mca_coll_base_module_t* base) {
     MODULE
     const size_t bytes = (size_t)count * type->super.size;
-    UNLESS_OURS(MP_ALLREDUCE, bytes, allreduce, sent, got, count, type, op)
+    UNLESS_OURS(MP_ALLREDUCE, below(op) ? SIZE_MAX : bytes, allreduce, sent, got, count, type, op)
     call_t call;
     begin(&call, MP_ALLREDUCE, 0, bytes);
     reduces(&call, op, type, (size_t)count);
@@ -278,7 +281,7 @@ static int reduce(const void* sent, void* got, int count, ompi_datatype_t* type,
                   ompi_communicator_t* comm, mca_coll_base_module_t* base) {
     MODULE
     const size_t bytes = (size_t)count * type->super.size;
-    UNLESS_OURS(MP_REDUCE, bytes, reduce, sent, got, count, type, op, root)
+    UNLESS_OURS(MP_REDUCE, below(op) ? SIZE_MAX : bytes, reduce, sent, got, count, type, op, root)
     call_t call;
     begin(&call, MP_REDUCE, root, bytes);
     reduces(&call, op, type, (size_t)count);

@@ -80,6 +80,8 @@ size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes);
 /* The predefined type that a type is made of, with an index that is the same at all ranks; null: several. With the
  * lock. */
 ompi_datatype_t* mca_osc_mp_element(ompi_datatype_t* type);
+/* Before the first window: what the progress thread needs to know of them. With the lock. */
+void mca_osc_mp_learn_types(void);
 bool mca_osc_mp_defined(const ompi_op_t* op, const ompi_datatype_t* element);
 bool mca_osc_mp_apply(uint16_t op, uint16_t type, uint32_t unit, uint32_t step, void* memory, size_t count,
                       const void* in, void* out);

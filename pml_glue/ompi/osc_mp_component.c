@@ -167,6 +167,7 @@ static int fill(mca_osc_mp_module_t* module, void** base, size_t size, int unit,
     static const mp_window_hooks_t hooks = {.apply = mca_osc_mp_apply, .rma_done = mca_osc_mp_done};
     size_t length = 0;
     mca_pml_mp_lock();
+    mca_osc_mp_learn_types();
     module->window = mp_window_create(mca_pml_mp.core, &config, &hooks);
     void* const keys = module->window == NULL ? NULL : mp_window_keys(module->window, &length);
     mca_pml_mp_unlock();

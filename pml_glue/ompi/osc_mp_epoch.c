@@ -305,7 +305,11 @@ static int flush(ompi_win_t* win, bool local, uint32_t rank) {
         const unsigned most = (unsigned)polls();
         unsigned left = most;
         bool waits = false;
-        while (!mp_window_flush(module->window, rank, &left, &error)) {
+        while (true) {
+            mca_pml_mp_enter();
+            const bool over = mp_window_flush(module->window, rank, &left, &error);
+            mca_pml_mp_exit();
+            if (over) break;
             opal_progress();
             waits = true;
             left = most;

@@ -95,20 +95,31 @@ size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes) {
     return i;
 }
 
+/* Types and operations that are there from the beginning, by their numbers in Fortran. The progress thread must not ask
+ * Open MPI for them: the program may make others meanwhile, and its tables have no lock then. */
+enum { kMostIndexes = 128 }; /* there are some 70 types, before any others */
+static ompi_datatype_t *types[kMostIndexes], *originals[OMPI_DATATYPE_MAX_PREDEFINED];
+static ompi_op_t* ops[kMostIndexes];
+
+void mca_osc_mp_learn_types(void) {
+    static bool known;
+    for (int i = 0; !known && i < kMostIndexes; i++) {
+        ompi_datatype_t* const type = PMPI_Type_f2c(i);
+        ompi_op_t* const op = PMPI_Op_f2c(i);
+        if (op != NULL && ompi_op_is_intrinsic(op)) ops[i] = op;
+        if (type == NULL || !ompi_datatype_is_predefined(type)) continue;
+        types[i] = type;
+        if (type->super.size != 0 && type->id >= 0 && type->id < OMPI_DATATYPE_MAX_PREDEFINED &&
+            originals[type->id] == NULL)
+            originals[type->id] = type;
+    }
+    known = true;
+}
+
 /* The type of MPI itself that has the same id, and at all ranks the same Fortran index. Those of
  * MPI_Type_create_f90_real() and its like count as predefined, too, but are copies with an index that each rank gives
  * when it first asks for one. Called with the lock. */
 static ompi_datatype_t* original(const ompi_datatype_t* type) {
-    enum { kMostIndexes = 128 }; /* there are some 70, before any others */
-    static ompi_datatype_t* originals[OMPI_DATATYPE_MAX_PREDEFINED];
-    static bool known;
-    for (int i = 0; !known && i < kMostIndexes; i++) {
-        ompi_datatype_t* const each = PMPI_Type_f2c(i);
-        if (each != NULL && ompi_datatype_is_predefined(each) && each->super.size != 0 && each->id >= 0 &&
-            each->id < OMPI_DATATYPE_MAX_PREDEFINED && originals[each->id] == NULL)
-            originals[each->id] = each;
-    }
-    known = true;
     return type->id >= 0 && type->id < OMPI_DATATYPE_MAX_PREDEFINED ? originals[type->id] : NULL;
 }
 
@@ -155,8 +166,8 @@ static void* operands(size_t bytes) {
 
 bool mca_osc_mp_apply(uint16_t op_index, uint16_t type_index, uint32_t unit, uint32_t step, void* memory, size_t count,
                       const void* in, void* out) {
-    ompi_datatype_t* const type = PMPI_Type_f2c(type_index);
-    ompi_op_t* const op = PMPI_Op_f2c(op_index);
+    ompi_datatype_t* const type = type_index < kMostIndexes ? types[type_index] : NULL;
+    ompi_op_t* const op = op_index < kMostIndexes ? ops[op_index] : NULL;
     if (type == NULL || op == NULL || !ompi_datatype_is_predefined(type) || !mca_osc_mp_defined(op, type)) return false;
     const size_t size = type->super.size, extent = (size_t)(type->super.ub - type->super.lb);
     if (size != unit || extent != step) return false; /* its memory was looked at with those */

@@ -122,8 +122,8 @@ static void windows(void) {
     enum { CELLS = 1000, TIMES = 200 };
     long* cells;
     MPI_Win win;
-    MPI_Win_allocate(CELLS * (MPI_Aint)sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &cells, &win);
-    memset(cells, 0, CELLS * sizeof(long));
+    MPI_Win_allocate((CELLS + 1) * (MPI_Aint)sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &cells, &win);
+    memset(cells, 0, (CELLS + 1) * sizeof(long));
     begin();
     if (rank == 0) {
         long one = 1, before = 0, sum = 0, ones[CELLS];
@@ -133,6 +133,12 @@ static void windows(void) {
             MPI_Fetch_and_op(&one, &before, MPI_LONG, 1, 0, MPI_SUM, win);
             MPI_Win_flush(1, win);
             sum += before;
+        }
+        /* Puts whose completions come while this rank computes, and flushes that meet the thread. */
+        for (int i = 0; i < 20; i++) {
+            MPI_Put(&one, 1, MPI_LONG, 1, CELLS, 1, MPI_LONG, win);
+            for (const double until = now() + 0.003; now() < until;) {}
+            MPI_Win_flush(1, win);
         }
         MPI_Accumulate(ones, CELLS - 1, MPI_LONG, 1, 1, CELLS - 1, MPI_LONG, MPI_SUM, win);
         MPI_Win_unlock(1, win);
@@ -164,7 +170,8 @@ static void forks(void) {
             const pid_t child = fork();
             if (child == 0) {
                 for (int k = 0; k < 20; k++) free(allocate(1 << 20)); /* large: memory comes and goes */
-                _exit(0);
+                if (i % 2) _exit(0);
+                exit(0); /* through what libraries have asked for */
             }
             int status = 1;
             if (child < 0 || waitpid(child, &status, 0) != child || status != 0)

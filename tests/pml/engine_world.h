@@ -276,7 +276,7 @@ struct World {
             moved += rank->engine->kept().in_thread ? rank->engine->progress_in_thread() : rank->engine->progress();
         for (const auto& rank : ranks) {
             rank->engine->kept().in_thread = false;
-            kept += rank->port->holds_back();
+            kept += rank->port->held_back() != 0;
             rank->engine->tell_kept();
         }
         return moved;

@@ -60,7 +60,7 @@ void Client::start(Connection& c) {
     c.own_dc_tag = plane_.identity.random_tag();
     c.own_secret = plane_.identity.random_tag();
     c.started = plane_.services.now();
-    c.attempts = c.sent = 0;
+    c.attempts = c.copies = c.sent = 0;
     c.telling.offered = plane_.identity.rails_number; // of repetitions the first that arrives counts
     plane_.states.set(c, State::requesting, "wanted");
     if (hopeless(c, nullptr) == Status::ok) {
@@ -123,8 +123,9 @@ bool Client::send_copies(Connection& c, bool patient) {
     m.terms = plane_.identity.terms_for(c);
     m.rails = plane_.identity.rails_to(c.peer.uid);
     plane_.outbox.add_tail(c, m);
-    const bool two = c.attempts >= kTwoWays;
-    const unsigned way = two ? 2 * c.attempts - kTwoWays : c.attempts;
+    const unsigned tried = c.attempts + c.copies;
+    const bool two = tried >= kTwoWays;
+    const unsigned way = two ? 2 * tried - kTwoWays : tried;
     if (!plane_.outbox.send_to(c, way, m) && patient) return false;
     if (two) {
         const std::optional<Target> first = plane_.outbox.route(c, way), second = plane_.outbox.route(c, way + 1);
@@ -170,7 +171,7 @@ void Client::ask_again(Connection& c) {
     if (!c.timer) return; // it is our turn already, or its reply is here
     if (c.asked_again && now - c.asked_again < plane_.config.retry / 2) return;
     c.asked_again = now;
-    ++c.attempts;
+    ++c.copies;
     ++plane_.counters.repeated;
     (void)send_copies(c, false);
 }

@@ -172,6 +172,7 @@ struct Connection {
     unsigned answered_from = 0;
     verbs::Destination answered_to;
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
+    unsigned copies = 0;             // client: of the request, beside its repetitions
     Nanos asked_again = 0;           // client: latest copy because the peer is ready for it, or somebody says so
     Question question;
     Telling telling;

@@ -73,7 +73,11 @@ std::optional<Target> Outbox::route(const Connection& c, unsigned attempt) const
     const std::vector<path::RemoteRail>& own_rails = plane_.identity.rails;
     std::vector<Pair> pairs;
     const auto add = [&](const Pair& pair) {
-        const auto same = [&](const Pair& p) { return p.rail == pair.rail && p.qp_number == pair.qp_number; };
+        // Queue pairs are numbered by each adapter for itself.
+        const auto same = [&](const Pair& p) {
+            return p.rail == pair.rail && p.qp_number == pair.qp_number && p.lid == pair.lid &&
+                   (p.lid != 0 || p.gid == pair.gid);
+        };
         if (std::ranges::none_of(pairs, same)) pairs.push_back(pair);
     };
     const auto look = [&](bool told, bool routed) {

@@ -192,12 +192,27 @@ void Adapter::make(const ReceiveLayout& layout, unsigned count) {
     }
 }
 
+// As many as there is memory for. Where there is none it costs a command to the adapter to know, and progress comes
+// again and again.
+void Adapter::make_missing(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned missing) {
+    constexpr unsigned kMostPause = 4096;
+    if (!rest.left) {
+        if (pausing) return void(--pausing);
+        unsigned wanted = std::max(missing, kBatch);
+        while (!reserve(devices, layout, wanted)) {
+            if (wanted == kBatch) return void(pausing = pause = std::min(std::max(16u, 2 * pause), kMostPause));
+            wanted = std::max(wanted / 2, kBatch);
+        }
+        pause = 0;
+    }
+    make(layout, missing);
+}
+
 void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
     // Kept buffers are missing here: as many new ones are made, the level is a promise to the senders.
     const auto lacking = static_cast<std::uint32_t>(to_post); // called while it is positive
     if (free_count < lacking) [[unlikely]] {
-        const unsigned missing = lacking - free_count;
-        if (rest.left || reserve(devices, layout, std::max(missing, kBatch))) make(layout, missing);
+        make_missing(devices, layout, lacking - free_count);
         if (free_count == 0) return;
     }
     ibv_recv_wr* first = free;

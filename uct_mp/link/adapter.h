@@ -38,9 +38,10 @@ struct alignas(64) Adapter {
     // What every poll and every send needs: one cache line.
     verbs::CompletionQueue cq; // of receives
     verbs::CompletionQueue send_cq;
-    std::int32_t to_post = 0; // receives that the queue lacks; below 0: that it has too many
-    std::uint32_t quiet = 0;  // polls in a row that found nothing, up to kSilent
-    std::int32_t owed = 0;    // records of its queue pairs that have asked for a completion
+    unsigned pause = 0, pausing = 0; // refusals of memory: so many calls of refill() ask for none
+    std::int32_t to_post = 0;        // receives that the queue lacks; below 0: that it has too many
+    std::uint32_t quiet = 0;         // polls in a row that found nothing, up to kSilent
+    std::int32_t owed = 0;           // records of its queue pairs that have asked for a completion
     std::uint8_t peeked_count = 0;
     bool extended = false;           // send_cq is an extended queue: its completions bring timestamps
     bool timestamps = false;         // and they can be told in host time
@@ -130,6 +131,7 @@ private:
     void reserve_spare(const verbs::DeviceSet& devices, const ReceiveLayout& layout); // for may_wait()
     bool reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
     void make(const ReceiveLayout& layout, unsigned count);
+    void make_missing(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned missing);
 };
 
 // Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs

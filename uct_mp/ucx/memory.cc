@@ -26,10 +26,9 @@ Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, boo
 // why.
 void Md::complain(const void* address, std::size_t length, int error, bool quiet) {
     const bool first = error == ENOMEM && !complained_.exchange(true);
-    ucs_log(!quiet  ? UCS_LOG_LEVEL_ERROR
-            : first ? UCS_LOG_LEVEL_WARN
-                    : UCS_LOG_LEVEL_DIAG,
-            "mp: cannot register %zu bytes at %p: %s", length, address,
+    const ucs_log_level_t level = !quiet ? UCS_LOG_LEVEL_ERROR : first ? UCS_LOG_LEVEL_WARN : UCS_LOG_LEVEL_DIAG;
+    if (!ucs_log_is_enabled(level)) return; // who_locks() looks at all regions
+    ucs_log(level, "mp: cannot register %zu bytes at %p: %s", length, address,
             verbs::registration_trouble(error, error == ENOMEM ? who_locks() : "").c_str());
 }
 

@@ -27,8 +27,9 @@ ucs_log_level_t level_of(const abi::IfaceBase& base, ucs_status_t handled, ucs_s
 }
 
 // UCX ends a process whose peer is gone if nobody handles that, as for a bug: with a backtrace, and Open MPI adds its
-// own. A network or a peer that has failed is no bug, and the program's stack says nothing of it. The process ends as
-// it would, by SIGABRT. Who sets UCX_HANDLE_ERRORS gets what that says.
+// own. A network or a peer that has failed is no bug, and the program's stack says nothing of it. The process ends
+// by SIGABRT all the same, without the program's handler for it, since that is Open MPI's as a rule. With
+// UCX_HANDLE_ERRORS in the environment everything is as that says; UCX's files of settings are not looked at for it.
 void end_without_backtrace(std::uint64_t uid, ucs_status_t status) {
     if (std::getenv("UCX_HANDLE_ERRORS")) return;
     ucs_log(UCS_LOG_LEVEL_ERROR,

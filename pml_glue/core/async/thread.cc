@@ -25,10 +25,16 @@ std::uint64_t now(clockid_t clock = CLOCK_MONOTONIC) {
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-// Once per process. A process that exits without MPI_Finalize unloads libraries that the thread is in.
+// Once per process. A child has no progress thread: it must not wait for its end, nor write to `wake_`, which is its
+// parent's as well. A process that exits without
+// MPI_Finalize unloads libraries that the thread is in.
 void watch_process() {
     static const bool once = [] {
-        pthread_atfork([] { g_turn.lock(); }, [] { g_turn.unlock(); }, [] { g_turn.unlock(); });
+        pthread_atfork([] { g_turn.lock(); }, [] { g_turn.unlock(); },
+                       [] {
+                           g_turn.unlock();
+                           g_running = nullptr;
+                       });
         return std::atexit([] {
                    if (Thread* const running = g_running.exchange(nullptr)) running->stop();
                }) == 0;
@@ -51,6 +57,7 @@ bool Thread::start(std::string& error) {
     stop_ = false;
     sigset_t all, before;
     sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
         thread_ = std::thread([this] { run(); });

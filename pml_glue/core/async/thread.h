@@ -1,9 +1,11 @@
 // The progress thread: makes progress while the program computes. One per process, for mp_core_start_thread().
 //
 // It sleeps while the program makes calls, and on the port's event descriptors while the program stays outside. It is
-// inside the core for a slice at a time, and leaves as soon as the program wants in.
+// inside the core for a slice at a time, and leaves as soon as the program wants in; a program with several threads
+// waits for its lock until the slice is over.
 //
-// Threads: start() and stop() by the program's thread, outside of any turn. The thread blocks all signals. A fork()
+// Threads: start() and stop() by the program's thread, outside of any turn. The thread blocks all signals but those of
+// its own faults. A fork()
 // waits until it is outside, so that the child has no locks of a thread that it does not have.
 #pragma once
 
@@ -19,7 +21,7 @@
 
 namespace ucx_mp::glue::async {
 
-// What the thread does inside. All but `fds` in a turn.
+// What the thread does. The functions but the last two are called in a turn.
 struct Work {
     std::function<unsigned()> progress; // returns how much it has found
     std::function<bool()> arm;          // false: something is there already

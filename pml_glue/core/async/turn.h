@@ -1,7 +1,6 @@
 // The progress thread's side of turns (mp_turn.h), and what the program does when it meets the thread.
 //
-// The steps are templates over what they touch, so that a test can run them in every order
-// (tests/pml/test_turn.cc).
+// tests/pml/test_turn.cc explores a model of these steps in every order, with stores that are seen late.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +32,7 @@ private:
 // The thread asks for a turn. True: the program is outside, and waits if it comes. The program may have been inside
 // when the thread set TAKEN, and have left since without having seen it: what it wrote then need not be seen here. So
 // a call that has come or gone meanwhile refuses the turn, too.
-template <class W> [[nodiscard]] bool take(W& words) {
+[[nodiscard]] inline bool take(Words& words) {
     const std::uint64_t before = words.calls();
     if (is_inside(before)) return false;
     words.set(MP_TURN_TAKEN);
@@ -45,7 +44,7 @@ template <class W> [[nodiscard]] bool take(W& words) {
 
 // The program's next call looks, even if there is nothing to tell: its plain reading of `attention` orders nothing, so
 // on some processors only that look makes it see what the thread has written.
-template <class W> void give(W& words) {
+inline void give(Words& words) {
     words.set(MP_TURN_NEWS);
     words.clear(MP_TURN_TAKEN);
 }

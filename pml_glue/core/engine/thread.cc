@@ -7,9 +7,8 @@
 namespace ucx_mp::glue {
 
 unsigned Engine::progress_in_thread() {
-    if (port_.holds_back()) return 0;
     in_progress_ = true;
-    unsigned count = port_.progress();
+    unsigned count = port_.progress(); // also with messages held back: the transport goes on
     if (!waiting_.empty() && failed_endpoints_.empty()) count += serve_waiting();
     in_progress_ = false;
     return count;
@@ -31,7 +30,7 @@ void Engine::report(const char* line) {
 
 // First what has ended: what was held back came later. A request is its owner's again once it has been told of.
 void Engine::tell_kept() {
-    if (!kept_.any() && !port_.holds_back()) return;
+    if (!kept_.any() && !port_.held_back()) return;
     const bool before = std::exchange(in_progress_, true);
     Kept kept;
     std::swap(kept, kept_);
