@@ -107,13 +107,14 @@ static void open_interface(void) {
 /* Source of puts, target of gets, and what the peer accesses: one registration, with all adapters. */
 static void register_memory(void) {
     void* block = NULL;
-    need(posix_memalign(&block, 4096, 3 * BYTES) == 0, "no memory");
-    memset(block, 0, 3 * BYTES);
+    const size_t all = 3 * (size_t)BYTES;
+    need(posix_memalign(&block, 4096, all) == 0, "no memory");
+    memset(block, 0, all);
     written = block;
     source = written + BYTES;
     got = source + BYTES;
     for (size_t i = 0; i < BYTES; i++) source[i] = (unsigned char)(i % 251);
-    CHECK(uct_md_mem_reg(md, block, 3 * BYTES, UCT_MD_MEM_ACCESS_ALL, &handle));
+    CHECK(uct_md_mem_reg(md, block, all, UCT_MD_MEM_ACCESS_ALL, &handle));
 }
 
 /* Both sides tell, then hear. The connection itself is made when the first operation needs it. */
