@@ -70,7 +70,7 @@ public:
     // thread.cc: a turn of the progress thread (core/async), with kept().in_thread. What needs other hooks than pack
     // and unpack waits for the program: new peers, failures, whether others live, and all that kept() has.
     unsigned progress_in_thread();
-    [[nodiscard]] bool stops_thread() const { return port_.held_back() >= kMostHeldBack; }
+    [[nodiscard]] bool stops_thread() const; // nothing more without the program
     [[nodiscard]] bool hold_back(std::uint64_t process, MessageKind kind, const std::byte* data, std::size_t length);
     [[nodiscard]] Kept& kept() { return kept_; }
     void tell_kept();
@@ -95,7 +95,6 @@ public:
     void report(const char* line);
 
 private:
-    static constexpr std::size_t kMostHeldBack = 1024; // messages; with more the thread waits for the program
     // What is not set by who starts it, or before it is read.
     void clear_request(Request& request) {
         request.shown.complete = false;

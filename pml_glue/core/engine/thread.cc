@@ -6,6 +6,12 @@
 
 namespace ucx_mp::glue {
 
+namespace {
+constexpr std::size_t kMostHeldBack = 1024; // messages
+}
+
+bool Engine::stops_thread() const { return port_.held_back() >= kMostHeldBack; }
+
 unsigned Engine::progress_in_thread() {
     in_progress_ = true;
     unsigned count = port_.progress(); // also with messages held back: the transport goes on
