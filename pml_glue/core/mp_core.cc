@@ -94,7 +94,10 @@ void mp_core_stop_thread(mp_core_t* core) {
 
 bool mp_core_thread_is_spare(unsigned ranks, unsigned threads, char* why, size_t why_size) {
     std::string text;
-    const bool spare = async::is_spare(async::processors(), ranks, threads, text);
+    bool spare = false;
+    try {
+        spare = async::is_spare(async::processors(), ranks, threads, text);
+    } catch (const std::exception& exception) { text = exception.what(); }
     std::snprintf(why, why_size, "%s", text.c_str());
     return spare;
 }

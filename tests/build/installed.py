@@ -6,25 +6,17 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
+
+import commands
+from commands import need
 
 build, source, cmake = (os.path.abspath(path) if os.sep in path else path for path in sys.argv[1:])
 
 
 def run(argv, **env):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("UCX_", "UCT_", "SOFTHCA_", "LD_"))}
-    result = subprocess.run(argv, env=dict(clean, UCX_LOG_LEVEL="warn", **env), text=True, cwd="/",
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=90)
-    if result.returncode:
-        sys.exit(f"{' '.join(argv)}: exit code {result.returncode}\n{result.stdout[-3000:]}")
-    return result.stdout
-
-
-def need(condition, message):
-    if not condition:
-        sys.exit(message)
+    return commands.run(argv, UCX_LOG_LEVEL="warn", **env)
 
 
 with tempfile.TemporaryDirectory(prefix="ucx-mp-installed-") as folder:

@@ -7,27 +7,14 @@ transport on the emulated adapter, and unloads it again. Reads config/ucx.conf a
 import glob
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
+
+from commands import need, run
 
 build, source, cmake = (os.path.abspath(path) if os.sep in path else path for path in sys.argv[1:])
 READERS = [os.environ.get("MODULES_CMD", ""), *glob.glob("/usr/lib/*/modulecmd.tcl")]
 RANKS = ["-n", "2"]
-
-
-def run(argv, env=None, **more):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("UCX_", "UCT_", "SOFTHCA_", "LD_", "OMPI_"))}
-    result = subprocess.run(argv, env=dict(env or clean, **more), text=True, cwd="/", stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, timeout=90)
-    if result.returncode:
-        sys.exit(f"{' '.join(argv)}: exit code {result.returncode}\n{result.stdout[-3000:]}")
-    return result.stdout
-
-
-def need(condition, message):
-    if not condition:
-        sys.exit(message)
 
 
 def environment(*commands):

@@ -1,4 +1,4 @@
-// When the progress thread looks, and when it asks for a turn. Pure: the thread and the simulator use the same one.
+// When the progress thread looks, and when it asks for a turn. Pure: no clock, no system call.
 //
 // A call of MPI that returns tells nobody: that would be a system call each time. So the thread looks now and then
 // whether the program has been outside since its last look. A program that calls often is looked at less often.
@@ -26,7 +26,7 @@ struct Times {
 constexpr Times kSpare{
     .soonest = 250'000, .latest = 2'000'000, .outside = 20'000'000, .polled = 1'000'000, .gap = 20'000};
 // It takes the program's: a turn of MP_TURN_SLICE at most, and then not for a while, so that what others wait for goes
-// on. Without anything to do that is 0.1 % of the program's time.
+// on. In hpcc with eight ranks on two processors it took 0.1 % of their time.
 constexpr Times kShared{
     .soonest = 10'000'000, .latest = 10'000'000, .outside = 20'000'000, .polled = 10'000'000, .gap = 1'000'000};
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -26,11 +28,10 @@ double quota() {
     double least = 0;
     for (std::string line; std::getline(groups, line);) {
         if (line.compare(0, 3, "0::") != 0) continue;
-        for (std::string path = line.substr(3);; path.resize(path.rfind('/'))) {
-            if (path == "/") path.clear();
-            const double found = quota_of("/sys/fs/cgroup" + path);
+        for (std::filesystem::path group = line.substr(3);; group = group.parent_path()) {
+            const double found = quota_of("/sys/fs/cgroup" + group.string());
             if (found > 0 && (least == 0 || found < least)) least = found;
-            if (path.empty()) break;
+            if (!group.has_relative_path()) break;
         }
     }
     return least;

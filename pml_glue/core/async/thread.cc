@@ -1,6 +1,5 @@
 #include "pml_glue/core/async/thread.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -25,9 +24,8 @@ std::uint64_t now(clockid_t clock = CLOCK_MONOTONIC) {
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-// Once per process. A child has no progress thread: it must not wait for its end, nor write to `wake_`, which is its
-// parent's as well. A process that exits without
-// MPI_Finalize unloads libraries that the thread is in.
+// Once per process. A child has no progress thread: it must not wait for its end, nor write to its eventfd, which is
+// the parent's as well. A process that exits without MPI_Finalize unloads libraries that the thread is in.
 void watch_process() {
     static const bool once = [] {
         pthread_atfork([] { g_turn.lock(); }, [] { g_turn.unlock(); },
@@ -48,11 +46,12 @@ bool Thread::start(std::string& error) {
         error = std::string("this kernel has no membarrier(2): ") + std::strerror(errno);
         return false;
     }
-    wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (wake_ < 0) {
+    polled_.assign(1, {eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), POLLIN, 0});
+    if (polled_[0].fd < 0) {
         error = std::string("no descriptor for it: ") + std::strerror(errno);
         return false;
     }
+    for (const int fd : work_.fds) polled_.push_back({fd, POLLIN, 0});
     watch_process();
     stop_ = false;
     sigset_t all, before;
@@ -65,11 +64,10 @@ bool Thread::start(std::string& error) {
         g_running = this;
     } catch (const std::system_error& none) {
         error = none.what();
-        close(wake_);
-        wake_ = -1;
+        close(polled_[0].fd);
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return wake_ >= 0;
+    return thread_.joinable();
 }
 
 void Thread::stop() {
@@ -78,10 +76,9 @@ void Thread::stop() {
     if (!thread_.joinable()) return;
     stop_ = true;
     const std::uint64_t one = 1;
-    if (write(wake_, &one, sizeof one) < 0) {} // full: it is readable
+    if (write(polled_[0].fd, &one, sizeof one) < 0) {} // full: it is readable
     thread_.join();
-    close(wake_);
-    wake_ = -1;
+    close(polled_[0].fd);
 }
 
 void Thread::run() {
@@ -141,11 +138,8 @@ Thread::Served Thread::serve_inside() {
 
 // Until `ns` are over, or stop(); `events`: or something is there.
 void Thread::sleep(std::uint64_t ns, bool events) {
-    std::vector<pollfd> all{{wake_, POLLIN, 0}};
-    if (events)
-        for (const int fd : work_.fds) all.push_back({fd, POLLIN, 0});
     const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-    (void)ppoll(all.data(), all.size(), &time, nullptr);
+    (void)ppoll(polled_.data(), events ? polled_.size() : 1, &time, nullptr);
 }
 
 } // namespace ucx_mp::glue::async

@@ -5,9 +5,10 @@
 // waits for its lock until the slice is over.
 //
 // Threads: start() and stop() by the program's thread, outside of any turn. The thread blocks all signals but those of
-// its own faults. A fork()
-// waits until it is outside, so that the child has no locks of a thread that it does not have.
+// its own faults. A fork() waits until it is outside, so that the child has no locks of a thread that it does not have.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <functional>
@@ -64,8 +65,8 @@ private:
     std::thread thread_;
     std::atomic<bool> stop_{false};
     std::atomic<std::uint64_t> used_{0};
-    bool all_wake_ = false; // at the last turn
-    int wake_ = -1;         // eventfd: stop() was called
+    bool all_wake_ = false;      // at the last turn
+    std::vector<pollfd> polled_; // first an eventfd, by which stop() wakes it; then the port's
 };
 
 } // namespace ucx_mp::glue::async
