@@ -108,7 +108,7 @@ inline void Sender::finish_message(Channel& channel, const Start& start, Kind ki
     bool signaled = start.queue->signal_due();
     if (!channel.wiring.only) {
         if (length > start.placed)
-            channel.wiring.scheduler->place_on(start.path, Direction::write, length - start.placed);
+            channel.wiring.scheduler->place_rest(start.path, Direction::write, length - start.placed);
         signaled |= length >= schedule::PathTable::kRateBytes;
         channel.wiring.paths[start.path].open += start.queue->dc;
     }

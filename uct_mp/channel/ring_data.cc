@@ -33,7 +33,7 @@ void Sender::finish_ring(Channel& channel, const Start& start, std::uint8_t am_i
     compose(channel, buffer, start.path, Kind::am, am_id, length, 0);
     const std::uint32_t bytes = link::seal_ring_message(buffer.data(), length, sequence, ring.key);
     if (bytes > start.placed && !channel.wiring.only)
-        channel.wiring.scheduler->place_on(start.path, Direction::write, bytes - start.placed);
+        channel.wiring.scheduler->place_rest(start.path, Direction::write, bytes - start.placed);
     ++ring.messages;
     ++ring.aside;
     const link::RemotePiece to{ring.address + ring.shape.end_of(sequence) - bytes,

@@ -440,12 +440,12 @@ ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
                            const Iov* iov, std::size_t count, Completion* completion) {
     Core& m = *channel.core;
-    if ((channel.gates & gate::parts) && header_length + total_length(iov, count) > channel.connection.peer_segment)
-        [[unlikely]]
+    const auto whole = static_cast<std::uint32_t>(header_length + total_length(iov, count));
+    if ((channel.gates & gate::parts) && whole > channel.connection.peer_segment) [[unlikely]]
         return m.parts.am_zcopy_parts(channel, id, header, header_length, iov, count);
     Sender::Start start;
     const std::uint32_t size = kHeader + header_length;
-    if (const Status status = m.sender.start_message(channel, m.small, size, start); status != Status::ok)
+    if (const Status status = m.sender.start_message(channel, m.small, kHeader + whole, start); status != Status::ok)
         return status;
     if (header_length) std::memcpy(start.buffer->data() + kHeader, header, header_length);
     Work* work = m.works.new_work(channel, WorkKind::message, completion);

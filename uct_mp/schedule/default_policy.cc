@@ -79,12 +79,15 @@ double rate_of(const PathTable& paths, PathIndex i, Direction d) {
 }
 
 // What a message of `bytes` may expect on this path, ns.
-double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes) {
+double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes, const double* queued) {
     const Path& path = paths[i];
     const double age = static_cast<double>(paths.now() - std::min(path.latency_at, paths.now()));
     const double trust = std::max(0.0, 1 - age / kHalfLife);
     const double excess = std::max(0.0, path.latency - path.base_latency) * trust;
-    const double rate = rate_of(paths, i, d), backlog = static_cast<double>(path.of(d).in_flight) / rate;
+    const double rate = rate_of(paths, i, d), limit = paths.rail_rate(path.rail);
+    // Routes of a port wait for one another.
+    const double backlog = std::max(static_cast<double>(path.of(d).in_flight) / rate,
+                                    limit > 0 ? queued[path.rail] / std::max(limit, rate) : 0);
     // Latency contains the backlog that was there when it was measured: take the larger.
     return path.base_latency + std::max(excess, backlog) + bytes / rate;
 }
@@ -116,10 +119,12 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     const Account& here = paths[start].of(d);
     // As many as the last had that went whole: it is about such messages, not about parts of larger ones.
     const double bytes = here.sample_bytes < static_cast<double>(config_->stripe_threshold) ? here.sample_bytes : 0;
-    const double stay = lane_cost(paths, start, d, bytes);
+    double queued[kMaxRails] = {}; // bytes, by rail
+    for (PathIndex i : each(paths.usable(d))) queued[paths[i].rail] += static_cast<double>(paths[i].of(d).in_flight);
+    const double stay = lane_cost(paths, start, d, bytes, queued);
     double best_cost = stay;
     for (PathIndex i : each(paths.usable(d) & ~(PathMask{1} << start))) {
-        const double cost = lane_cost(paths, i, d, bytes);
+        const double cost = lane_cost(paths, i, d, bytes, queued);
         if (cost < best_cost) best = i, best_cost = cost;
     }
     if (stay <= best_cost + config_->lane_slack) best = start;
@@ -165,8 +170,9 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     double rates = 0, idle = kInfinite;
     for (unsigned k = 0; k < rails; ++k) {
         Port& p = port[used[k]];
-        const double limit = paths.rail_rate(static_cast<std::uint8_t>(used[k])), busy = p.busy(paths.now());
+        const double limit = paths.rail_rate(static_cast<std::uint8_t>(used[k]));
         if (limit > 0) p.rate = std::min(p.rate, std::max(limit, p.fastest));
+        const double busy = p.busy(paths.now());
         rates += p.rate;
         idle = std::min(idle, busy);
         ports.insert({p.rate, p.latency + busy, used[k]}, load.least);

@@ -10,8 +10,16 @@ constexpr bool multiplexes(PolicyKind kind) {
     return kind == PolicyKind::binding || kind == PolicyKind::round_robin || kind == PolicyKind::weighted_rr ||
            kind == PolicyKind::window_rr;
 }
-// The default's windows are also bounded in bytes, so that a stream of 8 KiB messages can use two rails.
-constexpr unsigned unit_shift(PolicyKind kind) { return kind == PolicyKind::default_policy ? 8 : 63; }
+// The default keeps a lane for `window` messages, and for as many bytes as the slowest path sends within lane_slack:
+// more would wait there while another path is idle. So a unit of the window is that many bytes / window.
+unsigned unit_shift(const PolicyConfig& config, std::span<const PathSetup> setup) {
+    if (config.kind != PolicyKind::default_policy) return 63;
+    double rate = 0;
+    for (const PathSetup& path : setup)
+        if (path.nominal_rate > 0 && (rate == 0 || path.nominal_rate < rate)) rate = path.nominal_rate;
+    if (rate == 0) rate = 1;
+    return static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(config.lane_slack * rate) / config.window));
+}
 
 } // namespace
 
@@ -78,7 +86,7 @@ template <class F> decltype(auto) Scheduler::with_policy(F&& f) {
 }
 
 Scheduler::Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed, Commons* commons)
-    : paths_(setup, commons), single_(paths_.size() == 1), unit_shift_(unit_shift(config.kind)),
+    : paths_(setup, commons), single_(paths_.size() == 1), unit_shift_(unit_shift(config, setup)),
       threshold_(multiplexes(config.kind)                    ? UINT64_MAX
                  : config.kind == PolicyKind::default_policy ? config.stripe_threshold / 2
                                                              : config.stripe_threshold),

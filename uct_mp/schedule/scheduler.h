@@ -74,6 +74,12 @@ public:
     void observe(const Delivery& delivery);
     // Bytes that go on this path whatever the policy says (it was full, a fence ties them to it): only the account.
     void place_on(PathIndex path, Direction d, std::uint64_t bytes) { paths_.place(path, d, bytes); }
+    // More bytes of a message that place() has put on this path: its size was not known then.
+    void place_rest(PathIndex path, Direction d, std::uint64_t bytes) {
+        Lane& lane = current(d).lane;
+        if (lane.path == path) lane.left -= static_cast<std::int64_t>(bytes >> unit_shift_);
+        paths_.place(path, d, bytes);
+    }
     void cancel(PathIndex path, Direction d, std::uint64_t bytes) {
         if (path < paths_.size()) paths_.cancel(path, d, bytes);
     }

@@ -97,6 +97,60 @@ BOOST_AUTO_TEST_CASE(a_stream_that_fills_a_rail_uses_the_others) {
     BOOST_TEST(std::min(a, b) > 0.4 * (a + b));
 }
 
+// Two ports, of which the second has two routes: it takes no more for that.
+namespace {
+std::vector<PathSetup> a_port_with_two_routes() {
+    std::vector<PathSetup> setup = equal_paths(3);
+    setup[1].rail = setup[2].rail = 1;
+    for (PathSetup& path : setup) path.rail_rate = 1;
+    return setup;
+}
+double under_way(const Peer& peer, unsigned path) { return double(peer.path(path).of(Direction::write).in_flight); }
+} // namespace
+
+BOOST_AUTO_TEST_CASE(ports_get_the_same_however_many_routes_they_have) {
+    for (const std::uint64_t size : {65536u, 1048576u}) {
+        Peer peer("default", a_port_with_two_routes());
+        for (unsigned n = 1; n <= 16; ++n) {
+            BOOST_REQUIRE(peer.put(size) == Outcome::stripes);
+            const double all = double(n) * double(size) / 2;
+            BOOST_TEST_INFO(n << " of " << size);
+            BOOST_TEST(std::abs(under_way(peer, 0) - all) < 4096 + 0.01 * all);
+        }
+    }
+    Peer peer("default", a_port_with_two_routes()); // messages that go whole as well
+    for (int i = 0; i < 64; ++i) (void)peer.scheduler.place(Direction::write, 8192);
+    BOOST_TEST(std::abs(under_way(peer, 0) - 32 * 8192) <= 2 * 8192);
+}
+
+// A lane has no more under way than its link sends within lane_slack, 2 us, and one message.
+BOOST_AUTO_TEST_CASE(no_rail_idles_beside_messages_that_go_whole) {
+    for (const std::uint64_t size : {1024u, 2048u, 4096u, 8192u}) {
+        std::vector<PathSetup> setup = equal_paths(2);
+        setup[1].rail = 1;
+        Peer peer("default", setup);
+        for (int n = 1; n <= 16; ++n) {
+            (void)peer.scheduler.place(Direction::write, size);
+            BOOST_TEST_INFO(n << " of " << size);
+            BOOST_TEST(std::abs(under_way(peer, 0) - under_way(peer, 1)) <= 2048 + double(size));
+        }
+    }
+    Peer fast("default", equal_paths(2, 25)); // there so many bytes are nothing
+    BOOST_TEST(fast.places(16, 1024) == "0000000000000000");
+}
+
+// The size of a message may be known only behind place().
+BOOST_AUTO_TEST_CASE(bytes_that_are_told_later_count_for_the_lane) {
+    std::vector<PathSetup> setup = equal_paths(2);
+    setup[1].rail = 1;
+    Peer peer("default", setup);
+    for (int n = 0; n < 16; ++n) {
+        const PathIndex path = peer.scheduler.place(Direction::write, 0);
+        peer.scheduler.place_rest(path, Direction::write, 8192);
+    }
+    BOOST_TEST(under_way(peer, 0) == under_way(peer, 1));
+}
+
 BOOST_AUTO_TEST_CASE(medium_on_idle_paths_ends_together) {
     Peer peer("default", weighted_paths({1, 0.25})); // 8 + 2
     (void)peer.put(102400 + 25600);
