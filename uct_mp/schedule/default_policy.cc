@@ -145,13 +145,11 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
                                          ? std::max(config_->min_stripe / 2, config_->alignment)
                                          : config_->min_stripe);
     double rate[kMaxPaths], slowest = 1;
-    bool known = false; // something of them is
     for (PathIndex i : each(paths.usable(d))) {
         rate[i] = rate_of(paths, i, d);
         slowest = std::min(slowest, paths[i].of(d).relative * paths[i].ramp);
-        known |= paths[i].of(d).sampled_at != 0;
     }
-    if (message.size >= config_->pull_threshold && (slowest < 1 || !known)) return Outcome::pull;
+    if (message.size >= config_->pull_threshold && slowest < 1) return Outcome::pull;
 
     // The ports: what they give, and when they are free.
     Port port[kMaxRails];

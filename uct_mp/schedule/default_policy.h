@@ -19,7 +19,7 @@
 // The lane is left when what it has to do, or its latency as measured lately, exceeds that of the best path by more
 // than lane_slack. A lane that is slow beside its link is compared with a path that was not tried. *Large messages* are
 // pulled in chunks (spray.h) where some path gives less than its link. There even a good estimate is too coarse for
-// their many bytes. So are the first ones, as long as nothing is known of any path.
+// their many bytes.
 #pragma once
 
 #include "uct_mp/schedule/policy_config.h"

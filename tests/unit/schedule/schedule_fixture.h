@@ -41,13 +41,6 @@ struct Peer {
     void small_done(PathIndex path, Nanos t_post, Nanos t_done, std::uint64_t bytes = 8) {
         scheduler.observe({path, Direction::write, bytes, bytes, t_post, t_done});
     }
-    // Something is known: a path has carried 8 KiB as fast as its link is.
-    void teach(PathIndex path = 0) {
-        const double takes = paths()[path].base_latency + 8192 / paths()[path].nominal_rate;
-        scheduler.place_on(path, Direction::write, 8192);
-        small_done(path, 1, 1 + Nanos(takes), 8192);
-    }
-    const PathTable& paths() const { return scheduler.paths(); }
     // A path of this peer.
     const Path& path(unsigned i) const { return scheduler.paths()[PathIndex(i)]; }
     double weight(unsigned i) const { return path(i).weight; }

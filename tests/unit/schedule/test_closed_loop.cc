@@ -50,7 +50,7 @@ struct Case {
 
 std::vector<Case> cases() {
     std::vector<Case> out;
-    out.push_back({"2 rails", rails({8, 8}), 16, 200, 0.98});
+    out.push_back({"2 rails", rails({8, 8}), 16, 100, 0.98});
     out.push_back({"8+2", rails({8, 2}), 10, 200, 0.95});
     out.push_back({"hot", rails({8, 8, 8, 8}), 26, 100, 0.93});
     make_hot(out.back().net);

@@ -111,7 +111,6 @@ double under_way(const Peer& peer, unsigned path) { return double(peer.path(path
 BOOST_AUTO_TEST_CASE(ports_get_the_same_however_many_routes_they_have) {
     for (const std::uint64_t size : {65536u, 1048576u}) {
         Peer peer("default", a_port_with_two_routes());
-        peer.teach();
         for (unsigned n = 1; n <= 16; ++n) {
             BOOST_REQUIRE(peer.put(size) == Outcome::stripes);
             const double all = double(n) * double(size) / 2;
@@ -172,7 +171,6 @@ BOOST_AUTO_TEST_CASE(a_window_ends_on_all_paths_together) {
             std::vector<PathSetup> setup = weighted_paths({1, second});
             setup[1].rail = 1;
             Peer peer("default", setup);
-            peer.teach();
             for (unsigned n = 1; n <= 8; ++n) {
                 BOOST_REQUIRE(peer.put(size) == Outcome::stripes);
                 const double all = double(n) * double(size) / (1 + second);
@@ -208,7 +206,6 @@ std::vector<PathSetup> two_rails() {
 BOOST_AUTO_TEST_CASE(a_further_stripe_must_save_what_it_costs) {
     const auto alone = [](const Case& c) {
         Peer peer("default", two_rails());
-        peer.teach();
         return stripes(peer, c);
     };
     BOOST_TEST(alone({16384, 1000}) == 2u); // saves 8.2 us for three descriptors
@@ -332,9 +329,7 @@ BOOST_AUTO_TEST_CASE(a_slow_rail_gets_what_it_can_carry) {
 // Where all paths are as good as their links large messages are cut at once, else their pieces find their paths.
 BOOST_AUTO_TEST_CASE(large_is_pulled_where_a_path_is_slow) {
     Peer peer("default", two_rails());
-    BOOST_TEST((peer.put(kMiB) == Outcome::pull)); // nothing is known yet
-    peer.teach();
-    Nanos now = 20000;
+    Nanos now = 1000;
     unsigned cut = 0;
     while (cut < 8 && peer.put(kMiB, TrafficHint::none, now) == Outcome::stripes) {
         now = complete(peer, now, 1, 8, 1) + 10000;
