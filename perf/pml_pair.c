@@ -1,13 +1,13 @@
 /* What one MPI program measures of a PML: pml_pair latency|rate|bandwidth|both|memory|start|send|recv|isend|irecv|
- * barrier|bcast|allreduce BYTES [REPEATS]
+ * barrier|bcast|allreduce|alltoall BYTES [REPEATS]
  *
  * Two ranks; memory, start and collective operations: any number. Prints one line: WHAT BYTES VALUE UNIT, of rank 0;
  * the best of five rounds, since noise only adds. latency    half a ping-pong, microseconds rate       messages per
  * second of windows of 64 MPI_Isend / MPI_Irecv bandwidth  MB/s of the same windows, one way; both: in both directions
  * memory     of rank 0, KiB per peer that it has exchanged one message with: its resident memory, more than before
  * start      nothing: the job's start and end are measured outside send, recv instructions: rank 0 (1) counts its own
- * calls only, under callgrind (perf/pml instructions); isend, irecv: those of windows barrier, bcast, allreduce: the
- * same of the last rank
+ * calls only, under callgrind (perf/pml instructions); isend, irecv: those of windows barrier, bcast, allreduce,
+ * alltoall: the same of the last rank
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -104,6 +104,8 @@ static void instructions_of_collectives(const char* what) {
             MPI_Barrier(MPI_COMM_WORLD);
         else if (what[1] == 'c')
             MPI_Bcast(in, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+        else if (what[3] == 't')
+            MPI_Alltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD);
         else
             MPI_Allreduce(out, in, bytes / 8, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
         if (now) CALLGRIND_TOGGLE_COLLECT;
@@ -140,10 +142,13 @@ int main(int argc, char** argv) {
     const char* const what = argv[1];
     bytes = atoi(argv[2]);
     repeats = argc > 3 ? atoi(argv[3]) : 1000;
-    out = aligned_alloc(4096, ((size_t)bytes + 4096) / 4096 * 4096);
-    in = aligned_alloc(4096, ((size_t)bytes + 4096) / 4096 * 4096);
-    memset(out, 1, (size_t)bytes);
-    memset(in, 2, (size_t)bytes);
+    int blocks = 1;
+    if (!strcmp(what, "alltoall")) MPI_Comm_size(MPI_COMM_WORLD, &blocks);
+    const size_t all = (size_t)bytes * (size_t)blocks;
+    out = aligned_alloc(4096, (all + 4096) / 4096 * 4096);
+    in = aligned_alloc(4096, (all + 4096) / 4096 * 4096);
+    memset(out, 1, all);
+    memset(in, 2, all);
     if (!strcmp(what, "memory") || !strcmp(what, "start")) {
         int ranks;
         MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -160,7 +165,8 @@ int main(int argc, char** argv) {
             if (round == 0) instructions_of_windows(!strcmp(what, "irecv"));
             continue;
         }
-        if (!strcmp(what, "barrier") || !strcmp(what, "bcast") || !strcmp(what, "allreduce")) {
+        if (!strcmp(what, "barrier") || !strcmp(what, "bcast") || !strcmp(what, "allreduce") ||
+            !strcmp(what, "alltoall")) {
             if (round == 0) instructions_of_collectives(what);
             continue;
         }

@@ -26,6 +26,7 @@ void mp_group_free(mp_group_t* group) { of(group).free(); }
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes) {
     return of(group).takes(static_cast<Collective>(kind), bytes);
 }
+bool mp_group_is_small(const mp_group_t* group, size_t bytes) { return of(group).is_bruck(bytes); }
 bool mp_group_broken(const mp_group_t* group) { return of(group).broken(); }
 bool mp_group_idle(const mp_group_t* group) { return of(group).idle(); }
 

@@ -19,7 +19,8 @@ extern "C" {
 
 typedef struct mp_group mp_group_t; /* the members of a communicator */
 
-/* Numbers of Collective (core/plan/plan.h), but for the fifth, which is an allreduce as well. */
+/* Numbers of Collective (core/plan/plan.h), but for the fifth, which is an allreduce as well, and the tenth, which is
+ * an alltoall. */
 typedef enum mp_collective_kind {
     MP_BARRIER = 1,
     MP_BCAST,
@@ -27,20 +28,30 @@ typedef enum mp_collective_kind {
     MP_ALLREDUCE,
     MP_GATHER = 6,
     MP_REDUCE,
-    MP_SCATTER
+    MP_SCATTER,
+    MP_ALLTOALL,
+    MP_ALLTOALLV = 11
 } mp_collective_kind_t;
 
 typedef struct mp_collective mp_collective_t;
 struct mp_collective {
     mp_collective_kind_t kind;
     uint32_t root;
-    size_t bytes; /* of a block, packed: all of a bcast or reduction, else what each rank gives or gets */
+    size_t bytes; /* of a block, packed: all of a bcast or reduction, else what each rank gives or gets. Not of
+                     alltoallv */
     /* What we give: a block, or at the root of a scatter a block of each rank. What we get: a block, or a block of each
      * rank; `out` without buffer and convertor: nothing is wanted. Both may be the same memory. */
     mp_data_t in, out;
     /* Of reductions: `inout` becomes `in` operator `inout`; both have `bytes` bytes, packed, and are aligned as
      * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(). */
     void (*fold)(mp_collective_t* operation, const void* in, void* inout);
+    /* Of an alltoallv, and an alltoall that mp_group_is_small() does not call small: the block for a rank, or of it.
+     * Our own is never asked for: the caller copies it. `in` and `out` are not looked at. From the same calls, and by
+     * the progress thread. `open` makes a convertor if it has to, which `close` ends; as many are open as
+     * mp_group_config_t::peers says, twice, and two. */
+    size_t (*size)(mp_collective_t* operation, uint32_t rank, bool sends);
+    mp_data_t (*open)(mp_collective_t* operation, uint32_t rank, bool sends);
+    void (*close)(mp_collective_t* operation, uint32_t rank, void* convertor, bool sends);
     /* It is complete, and the caller's again: the last touch. Null: who waits looks at `complete`. */
     void (*done)(mp_collective_t* operation);
     void* user;
@@ -49,7 +60,7 @@ struct mp_collective {
     bool complete;
 };
 
-enum { MP_COLLECTIVE_BYTES = 640 };
+enum { MP_COLLECTIVE_BYTES = 672 };
 typedef union __attribute__((aligned(16))) mp_collective_storage {
     mp_collective_t collective;
     uint64_t storage[MP_COLLECTIVE_BYTES / 8];
@@ -62,7 +73,10 @@ typedef struct mp_group_config {
     unsigned in_flight; /* operations that are under way; further ones wait. 2 to 32 */
     size_t small;       /* bytes of all ranks' blocks together, or of a bcast: what is ours */
     size_t halving;     /* bytes of an allreduce that is ours by recursive doubling */
+    size_t eager;       /* bytes of an all-to-all's block that is sent without being asked for */
     uint32_t digest;    /* of whatever else decides */
+    size_t memory;  /* bytes of messages that come before their operation is called here, of all groups; may differ */
+    unsigned peers; /* blocks of an all-to-all that are asked for, and that are put, at a time; may differ */
 } mp_group_config_t;
 
 /* Null: no memory, or the configuration makes no sense. At least two ranks. No message is sent. */
@@ -71,6 +85,8 @@ mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
 void mp_group_free(mp_group_t* group);
 /* Whether an operation of this size is ours; all members get the same answer. */
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes);
+/* Whether an alltoall of this size needs `in` and `out`, which may be the same memory; else `size`, `open`, `close`. */
+bool mp_group_is_small(const mp_group_t* group, size_t bytes);
 /* A member is gone: all operations of the group fail, here and at all members. */
 bool mp_group_broken(const mp_group_t* group);
 /* Nothing is under way, also of what the group does for itself. Until then its context has to stay its own. */

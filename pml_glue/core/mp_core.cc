@@ -33,7 +33,8 @@ async::Work work_of(mp_core& core, const mp_thread_config_t& config) {
                 [&core] {
                     return or_end("making progress in the thread", [&] {
                         core.engine->kept().in_thread = true;
-                        const unsigned found = core.engine->progress_in_thread() + core.windows->progress();
+                        const unsigned found =
+                            core.engine->progress_in_thread() + core.windows->progress() + core.groups->progress();
                         core.engine->kept().in_thread = false;
                         return found;
                     });

@@ -112,6 +112,7 @@ static int module_enable(mca_coll_base_module_t* base, ompi_communicator_t* comm
         if (module->below.NAME != NULL) base->coll_##NAME = mca_coll_mp_##NAME;                                        \
     }
     MCA_COLL_MP_OURS(TAKE)
+    MCA_COLL_MP_LATER(TAKE)
     return OMPI_SUCCESS;
 }
 
@@ -132,6 +133,7 @@ static void destruct(mca_coll_mp_module_t* module) {
     OPERATIONS(STEP_ASIDE)
     OPERATIONS_BY_SIZE(STEP_ASIDE)
     MCA_COLL_MP_OURS(STEP_BACK)
+    MCA_COLL_MP_LATER(STEP_BACK)
 }
 
 OBJ_CLASS_INSTANCE(mca_coll_mp_module_t, mca_coll_base_module_t, construct, destruct);
@@ -149,8 +151,8 @@ static int component_register(void) {
               MCA_BASE_VAR_TYPE_INT, &mca_coll_mp_component.priority);
     mca_coll_mp_component.enable = "none";
     parameter("enable",
-              "Collective operations that are ours, if they are small: none, all, or names (" MCA_COLL_MP_NAMES
-              "), by comma. The same at all ranks, as are all parameters of coll/mp",
+              "Collective operations that are ours, blocking or not, most if they are small: none, all, or "
+              "names (" MCA_COLL_MP_NAMES "), by comma. The same at all ranks, as are all parameters of coll/mp",
               MCA_BASE_VAR_TYPE_STRING, &mca_coll_mp_component.enable);
     mca_coll_mp_component.small = 8192;
     parameter("small", "Bytes that are small: of a bcast, or of all ranks' blocks together; at most 65536",
@@ -158,6 +160,17 @@ static int component_register(void) {
     mca_coll_mp_component.halving = 65536;
     parameter("halving", "Bytes of an allreduce that is ours by recursive doubling; at most 1048576",
               MCA_BASE_VAR_TYPE_SIZE_T, &mca_coll_mp_component.halving);
+    mca_coll_mp_component.eager = 4096;
+    parameter("eager", "Bytes of a block of an all-to-all that is sent without being asked for; at most 65536",
+              MCA_BASE_VAR_TYPE_SIZE_T, &mca_coll_mp_component.eager);
+    mca_coll_mp_component.peers = 8;
+    parameter("peers", "Larger blocks of an all-to-all that a rank asks for, and that it puts, at a time; 1 to 1024",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.peers);
+    mca_coll_mp_component.memory = (size_t)64 << 20;
+    parameter("memory",
+              "Bytes of messages of operations that this process has not called yet. If more come the operations of "
+              "that communicator fail",
+              MCA_BASE_VAR_TYPE_SIZE_T, &mca_coll_mp_component.memory);
     mca_coll_mp_component.in_flight = 16;
     parameter("in_flight", "Operations of a communicator that are under way; further ones wait. 2 to 32",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.in_flight);
@@ -218,7 +231,8 @@ static int component_init(bool progress_threads, bool threads) {
     (void)progress_threads, (void)threads;
     mca_coll_mp_component_t* const its = &mca_coll_mp_component;
     if (!read_names(&its->ours) || !in_range("small", its->small, 0, 65536) ||
-        !in_range("halving", its->halving, 0, 1 << 20) || !in_range("in_flight", its->in_flight, 2, 32))
+        !in_range("halving", its->halving, 0, 1 << 20) || !in_range("in_flight", its->in_flight, 2, 32) ||
+        !in_range("eager", its->eager, 0, 65536) || !in_range("peers", its->peers, 1, 1024))
         return OMPI_ERR_NOT_AVAILABLE;
     if (its->ours != 0 && forces_algorithms()) its->ours = 0;
     if (its->priority <= 0 && its->ours == 0) return OMPI_ERR_NOT_AVAILABLE;

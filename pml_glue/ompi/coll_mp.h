@@ -20,8 +20,21 @@
     X(allreduce, MP_ALLREDUCE)                                                                                         \
     X(gather, MP_GATHER)                                                                                               \
     X(reduce, MP_REDUCE)                                                                                               \
-    X(scatter, MP_SCATTER)
-#define MCA_COLL_MP_NAMES "barrier, bcast, allgather, allreduce, gather, reduce, scatter"
+    X(scatter, MP_SCATTER)                                                                                             \
+    X(alltoall, MP_ALLTOALL)                                                                                           \
+    X(alltoallv, MP_ALLTOALLV)
+/* The same without blocking: a name stands for both. */
+#define MCA_COLL_MP_LATER(X)                                                                                           \
+    X(ibarrier, MP_BARRIER)                                                                                            \
+    X(ibcast, MP_BCAST)                                                                                                \
+    X(iallgather, MP_ALLGATHER)                                                                                        \
+    X(iallreduce, MP_ALLREDUCE)                                                                                        \
+    X(igather, MP_GATHER)                                                                                              \
+    X(ireduce, MP_REDUCE)                                                                                              \
+    X(iscatter, MP_SCATTER)                                                                                            \
+    X(ialltoall, MP_ALLTOALL)                                                                                          \
+    X(ialltoallv, MP_ALLTOALLV)
+#define MCA_COLL_MP_NAMES "barrier, bcast, allgather, allreduce, gather, reduce, scatter, alltoall, alltoallv"
 
 typedef struct mca_coll_mp_module {
     mca_coll_base_module_t super;
@@ -32,6 +45,7 @@ typedef struct mca_coll_mp_module {
     mca_coll_base_module_##NAME##_fn_t NAME;                                                                           \
     mca_coll_base_module_t* NAME##_module;
         MCA_COLL_MP_OURS(MCA_COLL_MP_BELOW)
+        MCA_COLL_MP_LATER(MCA_COLL_MP_BELOW)
     } below;
     mp_group_t* group; /* from the first call on */
     /* The group is not idle though no call of the program is under way: the communicator is kept, since another one
@@ -47,15 +61,16 @@ typedef struct mca_coll_mp_component {
     /* MCA parameters */
     int priority;
     char* enable;
-    size_t small, halving;
-    unsigned in_flight;
+    size_t small, halving, eager, memory;
+    unsigned in_flight, peers;
 } mca_coll_mp_component_t;
 OMPI_DECLSPEC extern mca_coll_mp_component_t mca_coll_mp_component;
 
 /* coll_mp_ours.c */
 #define MCA_COLL_MP_DECLARE(NAME, KIND) extern const mca_coll_base_module_##NAME##_fn_t mca_coll_mp_##NAME;
 MCA_COLL_MP_OURS(MCA_COLL_MP_DECLARE)
-/* The communicator is gone. */
+MCA_COLL_MP_LATER(MCA_COLL_MP_DECLARE)
+/* coll_mp_group.c. The communicator is gone. */
 void mca_coll_mp_leave(mca_coll_mp_module_t* module);
 /* Gives communicators back that were kept, and whose group is idle now. */
 void mca_coll_mp_sweep(void);

@@ -1,85 +1,12 @@
-/* Collective operations of our own: blocking ones. The core has the messages (mp_collect.h); here are buffers,
- * datatypes, operators, and communicators. */
-#include "coll_mp.h"
+/* Collective operations of our own, blocking and not. The core has the messages (mp_collect.h); here are buffers,
+ * datatypes, operators, and requests. What a call is made of is said once, for both.
+ *
+ * Non-blocking reductions of one MPI_INT by MPI_MAX or MPI_MIN go below: Open MPI makes communicators by them, and
+ * MPI_Comm_idup starts them from progress, in no order that all ranks have. Numbers of ours must have one. */
+#include "coll_mp_call.h"
 
-/* A call: what the core needs, and what it is told about. */
-typedef struct call {
-    mp_collective_storage_t core;
-    ompi_op_t* op;
-    ompi_datatype_t* type; /* of a reduction */
-    size_t count;
-    char* spans; /* of a reduction of elements with gaps: two vectors */
-    bool failed; /* no memory for them */
-    bool in_used, out_used;
-    opal_convertor_t in, out;
-} call_t;
-
-/* Of no thread in particular: with the lock. */
-static mca_coll_mp_module_t* kept;
-
-static void keep(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
-    if (module->kept != NULL) return;
-    OBJ_RETAIN(comm);
-    module->kept = comm;
-    module->next_kept = kept;
-    kept = module;
-}
-
-static void forget(mca_coll_mp_module_t* module) {
-    for (mca_coll_mp_module_t** at = &kept; *at != NULL; at = &(*at)->next_kept)
-        if (*at == module) {
-            *at = module->next_kept;
-            return;
-        }
-}
-
-void mca_coll_mp_sweep(void) {
-    if (OPAL_LIKELY(kept == NULL)) return;
-    mca_pml_mp_lock();
-    for (mca_coll_mp_module_t* module = kept; module != NULL;) {
-        if (!mp_group_idle(module->group)) {
-            module = module->next_kept;
-            continue;
-        }
-        ompi_communicator_t* comm = module->kept;
-        forget(module);
-        module->kept = NULL;
-        OBJ_RELEASE(comm); /* may end the module, and others */
-        module = kept;
-    }
-    mca_pml_mp_unlock();
-}
-
-void mca_coll_mp_leave(mca_coll_mp_module_t* module) {
-    if (module->group == NULL) return;
-    mca_pml_mp_lock();
-    forget(module);
-    if (mca_pml_mp.core != NULL) mp_group_free(module->group);
-    module->group = NULL;
-    mca_pml_mp_unlock();
-}
-
-/* With the lock. */
-static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
-    const int ranks = ompi_comm_size(comm);
-    uint64_t* const processes = malloc(sizeof *processes * (size_t)ranks);
-    if (processes == NULL) return NULL;
-    for (int i = 0; i < ranks; i++) {
-        const opal_process_name_t name = ompi_group_get_proc_name(comm->c_local_group, i);
-        processes[i] = mca_pml_mp_name(&name);
-    }
-    const mp_group_config_t config = {.context = mca_pml_mp_context(comm),
-                                      .rank = (uint32_t)ompi_comm_rank(comm),
-                                      .ranks = (uint32_t)ranks,
-                                      .processes = processes,
-                                      .in_flight = mca_coll_mp_component.in_flight,
-                                      .small = mca_coll_mp_component.small,
-                                      .halving = mca_coll_mp_component.halving,
-                                      .digest = module->ours};
-    module->group = mp_group_create(mca_pml_mp.core, &config);
-    free(processes);
-    return module->group;
-}
+typedef mca_coll_mp_call_t call_t;
+#define PARAMETERS(...) __VA_ARGS__
 
 /* Whether a call is ours; else the next one below has it. `result` is not OMPI_SUCCESS: nobody. A group that cannot be
  * made is one rank's matter: that must not decide, or others would wait. */
@@ -88,10 +15,7 @@ static bool is_ours(mca_coll_mp_module_t* module, ompi_communicator_t* comm, mp_
     mp_group_t* group = module->group;
     *result = OMPI_SUCCESS;
     if (OPAL_UNLIKELY(group == NULL)) {
-        mca_coll_mp_sweep();
-        mca_pml_mp_lock();
-        group = module->group != NULL ? module->group : make_group(module, comm);
-        mca_pml_mp_unlock();
+        group = mca_coll_mp_join(module, comm);
         if (group == NULL) {
             *result = OMPI_ERR_OUT_OF_RESOURCE;
             return false;
@@ -102,29 +26,13 @@ static bool is_ours(mca_coll_mp_module_t* module, ompi_communicator_t* comm, mp_
     return false;
 }
 
-static mp_data_t describe(const void* buffer, size_t count, ompi_datatype_t* type, opal_convertor_t* convertor,
-                          bool* used, bool sends) {
-    mp_data_t data = {
-        .buffer = (char*)buffer + type->super.true_lb, .bytes = count * type->super.size, .convertor = NULL};
-    *used = false;
-    if (OPAL_LIKELY(mca_pml_mp_contiguous(type, count)) || data.bytes == 0) return data;
-    opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
-    OBJ_CONSTRUCT(convertor, opal_convertor_t);
-    if (sends)
-        opal_convertor_copy_and_prepare_for_send(local, &type->super, count, buffer, 0, convertor);
-    else
-        opal_convertor_copy_and_prepare_for_recv(local, &type->super, count, buffer, 0, convertor);
-    *used = true;
-    data.buffer = NULL;
-    data.convertor = convertor;
-    return data;
-}
-
 static void gives(call_t* call, const void* buffer, size_t count, ompi_datatype_t* type) {
-    call->core.collective.in = describe(buffer, count, type, &call->in, &call->in_used, true);
+    call->from = type;
+    call->core.collective.in = mca_coll_mp_describe(buffer, count, type, &call->in, &call->in_used, true);
 }
 static void gets(call_t* call, void* buffer, size_t count, ompi_datatype_t* type) {
-    call->core.collective.out = describe(buffer, count, type, &call->out, &call->out_used, false);
+    call->to = type;
+    call->core.collective.out = mca_coll_mp_describe(buffer, count, type, &call->out, &call->out_used, false);
 }
 static void* place(void* buffer, size_t index, size_t count, const ompi_datatype_t* type) {
     ptrdiff_t lower, extent;
@@ -132,52 +40,15 @@ static void* place(void* buffer, size_t index, size_t count, const ompi_datatype
     return (char*)buffer + (ptrdiff_t)(index * count) * extent;
 }
 
-static void convert(const call_t* call, char* memory, void* packed, bool pack) {
-    opal_convertor_t convertor, *const local = ompi_proc_local()->super.proc_convertor;
-    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
-    if (pack) {
-        opal_convertor_copy_and_prepare_for_send(local, &call->type->super, call->count, memory, 0, &convertor);
-        (void)mca_pml_mp_pack(&convertor, 0, packed, call->core.collective.bytes);
-    } else {
-        opal_convertor_copy_and_prepare_for_recv(local, &call->type->super, call->count, memory, 0, &convertor);
-        mca_pml_mp_unpack(&convertor, 0, packed, call->core.collective.bytes);
-    }
-    opal_convertor_cleanup(&convertor);
-    OBJ_DESTRUCT(&convertor);
-}
-
-/* Of elements with gaps: operators know them in memory only. */
-static void fold_spread(mp_collective_t* core, const void* in, void* inout) {
-    call_t* const call = (call_t*)core;
-    ptrdiff_t gap;
-    const ptrdiff_t span = opal_datatype_span(&call->type->super, (int64_t)call->count, &gap);
-    if (call->spans == NULL) call->spans = calloc(2, (size_t)span);
-    if (call->spans == NULL) {
-        call->failed = true;
-        return;
-    }
-    char *const first = call->spans - gap, *const second = first + span;
-    convert(call, first, (void*)in, false);
-    convert(call, second, inout, false);
-    ompi_op_reduce(call->op, first, second, call->count, call->type);
-    convert(call, second, inout, true);
-}
-
-static void fold(mp_collective_t* core, const void* in, void* inout) {
-    const call_t* const call = (const call_t*)core;
-    const ptrdiff_t lower = call->type->super.true_lb;
-    ompi_op_reduce(call->op, (char*)in - lower, (char*)inout - lower, call->count, call->type);
-}
-
-static void begin(call_t* call, mp_collective_kind_t kind, int root, size_t bytes) {
+static void begin(call_t* call, mp_collective_kind_t kind, size_t bytes) {
     mp_collective_t* const core = &call->core.collective;
     core->kind = kind;
-    core->root = (uint32_t)root;
+    core->root = 0;
     core->bytes = bytes;
     core->fold = NULL;
     core->done = NULL;
     core->in = core->out = (mp_data_t){.buffer = NULL, .bytes = 0, .convertor = NULL};
-    call->in_used = call->out_used = call->failed = false;
+    call->in_used = call->out_used = call->failed = call->blocks_used = false;
     call->spans = NULL;
 }
 
@@ -185,19 +56,14 @@ static void reduces(call_t* call, ompi_op_t* op, ompi_datatype_t* type, size_t c
     call->op = op;
     call->type = type;
     call->count = count;
-    call->core.collective.fold = OPAL_LIKELY(mca_pml_mp_contiguous(type, count)) ? fold : fold_spread;
+    call->core.collective.fold =
+        OPAL_LIKELY(mca_pml_mp_contiguous(type, count)) ? mca_coll_mp_fold : mca_coll_mp_fold_spread;
 }
 
-static void let_go(call_t* call) {
-    if (call->in_used) {
-        opal_convertor_cleanup(&call->in);
-        OBJ_DESTRUCT(&call->in);
-    }
-    if (call->out_used) {
-        opal_convertor_cleanup(&call->out);
-        OBJ_DESTRUCT(&call->out);
-    }
-    free(call->spans);
+static int code_of(const call_t* call) {
+    if (OPAL_UNLIKELY(call->failed)) return OMPI_ERR_OUT_OF_RESOURCE;
+    return OPAL_LIKELY(call->core.collective.error == MP_OK) ? OMPI_SUCCESS
+                                                             : mca_pml_mp_code(call->core.collective.error);
 }
 
 static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
@@ -206,118 +72,274 @@ static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* 
     mp_collective_start(group, &call->core);
     mca_pml_mp_unlock();
     mca_pml_mp_wait_until(&call->core.collective.complete);
-    if (OPAL_UNLIKELY(call->in_used || call->out_used || call->spans != NULL)) let_go(call);
+    if (OPAL_UNLIKELY(call->in_used || call->out_used || call->spans != NULL)) mca_coll_mp_let_go(call);
     if (OPAL_UNLIKELY(!mp_group_idle(group))) {
         mca_pml_mp_lock();
-        keep(module, comm);
+        mca_coll_mp_keep(module, comm);
         mca_pml_mp_unlock();
     }
-    if (OPAL_UNLIKELY(call->failed)) return OMPI_ERR_OUT_OF_RESOURCE;
-    return OPAL_LIKELY(call->core.collective.error == MP_OK) ? OMPI_SUCCESS
-                                                             : mca_pml_mp_code(call->core.collective.error);
+    return code_of(call);
 }
 
-#define MODULE mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;
-#define UNLESS_OURS(KIND, BYTES, BELOW, ...)                                                                           \
-    int result;                                                                                                        \
-    if (OPAL_UNLIKELY(!is_ours(module, comm, KIND, BYTES, &result)))                                                   \
-        return result != OMPI_SUCCESS ? result : module->below.BELOW(__VA_ARGS__, comm, module->below.BELOW##_module);
+/* Calls that do not block: those that are over, for the next. With the lock. */
+static call_t* free_calls;
+
+static call_t* new_call(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
+    mca_pml_mp_lock();
+    call_t* call = free_calls;
+    if (OPAL_LIKELY(call != NULL)) free_calls = call->next;
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, true, MP_KIND_ONCE);
+    if (call == NULL) call = malloc(sizeof *call);
+    if (OPAL_UNLIKELY(request == NULL || call == NULL)) {
+        if (request != NULL) mca_pml_mp_release_request(request);
+        free(call);
+        mca_pml_mp_unlock();
+        return NULL;
+    }
+    mca_pml_mp_unlock();
+    call->module = module;
+    call->request = request;
+    call->retained[0] = call->retained[1] = NULL;
+    return call;
+}
+
+/* What is not looked at by MPI (in place, or at a root) may be anything: only types of convertors are kept. */
+static void retain(call_t* call) {
+    const mp_collective_t* const core = &call->core.collective;
+    if (call->in_used) call->retained[1] = call->from;
+    if (call->out_used) call->retained[0] = call->to;
+    if (core->fold != NULL) call->retained[0] = call->type;
+    for (int i = 0; i < 2; i++) {
+        if (call->blocks_used) call->retained[i] = call->blocks[i].type;
+        if (call->retained[i] != NULL) OMPI_DATATYPE_RETAIN(call->retained[i]);
+    }
+}
+
+/* Of the core: with the lock. */
+static void ended(mp_collective_t* core) {
+    call_t* const call = (call_t*)core;
+    mca_pml_mp_request_t* const request = call->request;
+    const int code = code_of(call);
+    if (code != OMPI_SUCCESS) request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(code);
+    mca_coll_mp_let_go(call);
+    for (int i = 0; i < 2; i++)
+        if (call->retained[i] != NULL) OMPI_DATATYPE_RELEASE(call->retained[i]);
+    if (!mp_group_idle(call->module->group)) mca_coll_mp_keep(call->module, request->super.req_mpi_object.comm);
+    call->next = free_calls;
+    free_calls = call;
+    mca_pml_mp_end(request);
+}
+
+static int run_later(call_t* call, ompi_request_t** request) {
+    *request = &call->request->super;
+    retain(call);
+    call->core.collective.done = ended;
+    mca_pml_mp_lock();
+    mca_pml_mp_retain(call->request, NULL);
+    call->request->active = true;
+    mp_collective_start(call->module->group, &call->core);
+    mca_pml_mp_leave();
+    return OMPI_SUCCESS;
+}
+
+/* Operators of users go below: they would be called by whatever thread makes progress, with the core's lock. */
+static bool goes_below(const ompi_op_t* op) { return !ompi_op_is_intrinsic((ompi_op_t*)op); }
+static bool makes_communicators(const ompi_op_t* op, const ompi_datatype_t* type, int count) {
+    return count == 1 && type == &ompi_mpi_int.dt && (op == &ompi_mpi_op_max.op || op == &ompi_mpi_op_min.op);
+}
+
+/* Each operation: packed bytes that decide, SIZE_MAX: not ours; and what a call is. `later`: it does not block. */
+#define BCAST void *buffer, int count, ompi_datatype_t *type, int root
+static size_t size_of_bcast(const ompi_communicator_t* comm, bool later, BCAST) {
+    (void)comm, (void)later, (void)buffer, (void)root;
+    return (size_t)count * type->super.size;
+}
+static void describe_bcast(call_t* call, ompi_communicator_t* comm, BCAST) {
+    call->core.collective.root = (uint32_t)root;
+    if (ompi_comm_rank(comm) == root)
+        gives(call, buffer, (size_t)count, type);
+    else
+        gets(call, buffer, (size_t)count, type);
+}
+
+#define BLOCKS const void *sent, int send_count, ompi_datatype_t *send_type, void *got, int count, ompi_datatype_t *type
+static size_t size_of_allgather(const ompi_communicator_t* comm, bool later, BLOCKS) {
+    (void)comm, (void)later, (void)sent, (void)send_count, (void)send_type, (void)got;
+    return (size_t)count * type->super.size;
+}
+static void describe_allgather(call_t* call, ompi_communicator_t* comm, BLOCKS) {
+    if (sent == MPI_IN_PLACE)
+        gives(call, place(got, (size_t)ompi_comm_rank(comm), (size_t)count, type), (size_t)count, type);
+    else
+        gives(call, sent, (size_t)send_count, send_type);
+    gets(call, got, (size_t)ompi_comm_size(comm) * (size_t)count, type);
+}
+
+#define REDUCED const void *sent, void *got, int count, ompi_datatype_t *type, ompi_op_t *op
+static size_t size_of_allreduce(const ompi_communicator_t* comm, bool later, REDUCED) {
+    (void)comm, (void)sent, (void)got;
+    if (goes_below(op) || (later && makes_communicators(op, type, count))) return SIZE_MAX;
+    return (size_t)count * type->super.size;
+}
+static void describe_allreduce(call_t* call, ompi_communicator_t* comm, REDUCED) {
+    (void)comm;
+    reduces(call, op, type, (size_t)count);
+    gives(call, sent == MPI_IN_PLACE ? got : sent, (size_t)count, type);
+    gets(call, got, (size_t)count, type);
+}
+
+static size_t size_of_reduce(const ompi_communicator_t* comm, bool later, REDUCED, int root) {
+    (void)comm, (void)later, (void)sent, (void)got, (void)root;
+    return goes_below(op) ? SIZE_MAX : (size_t)count * type->super.size;
+}
+static void describe_reduce(call_t* call, ompi_communicator_t* comm, REDUCED, int root) {
+    call->core.collective.root = (uint32_t)root;
+    reduces(call, op, type, (size_t)count);
+    gives(call, sent == MPI_IN_PLACE ? got : sent, (size_t)count, type);
+    if (ompi_comm_rank(comm) == root) gets(call, got, (size_t)count, type);
+}
+
+static size_t size_of_gather(const ompi_communicator_t* comm, bool later, BLOCKS, int root) {
+    (void)later, (void)sent, (void)got;
+    return ompi_comm_rank((ompi_communicator_t*)comm) == root ? (size_t)count * type->super.size
+                                                              : (size_t)send_count * send_type->super.size;
+}
+static void describe_gather(call_t* call, ompi_communicator_t* comm, BLOCKS, int root) {
+    const bool is_root = ompi_comm_rank(comm) == root;
+    call->core.collective.root = (uint32_t)root;
+    if (is_root && sent == MPI_IN_PLACE)
+        gives(call, place(got, (size_t)root, (size_t)count, type), (size_t)count, type);
+    else
+        gives(call, sent, (size_t)send_count, send_type);
+    if (is_root) gets(call, got, (size_t)ompi_comm_size(comm) * (size_t)count, type);
+}
+
+static size_t size_of_scatter(const ompi_communicator_t* comm, bool later, BLOCKS, int root) {
+    (void)later, (void)sent, (void)got;
+    return ompi_comm_rank((ompi_communicator_t*)comm) == root ? (size_t)send_count * send_type->super.size
+                                                              : (size_t)count * type->super.size;
+}
+static void describe_scatter(call_t* call, ompi_communicator_t* comm, BLOCKS, int root) {
+    const bool is_root = ompi_comm_rank(comm) == root;
+    call->core.collective.root = (uint32_t)root;
+    if (is_root) gives(call, sent, (size_t)ompi_comm_size(comm) * (size_t)send_count, send_type);
+    if (!is_root || got != MPI_IN_PLACE) gets(call, got, (size_t)count, type);
+}
+
+static void copy_own(call_t* call, const ompi_communicator_t* comm) {
+    const uint32_t rank = (uint32_t)ompi_comm_rank((ompi_communicator_t*)comm);
+    const void* memory[2];
+    int counts[2];
+    for (int sends = 0; sends < 2; sends++) {
+        const mca_coll_mp_blocks_t* const its = &call->blocks[sends];
+        counts[sends] = its->counts != NULL ? its->counts[rank] : (int)its->count;
+        const size_t first = its->places != NULL ? (size_t)its->places[rank] : rank * its->count;
+        memory[sends] = place(its->memory, first, 1, its->type);
+    }
+    if (ompi_datatype_sndrcv((void*)memory[1], counts[1], call->blocks[1].type, (void*)memory[0], counts[0],
+                             call->blocks[0].type) != OMPI_SUCCESS)
+        call->failed = true;
+    call->blocks_used = true;
+    call->core.collective.size = mca_coll_mp_size;
+    call->core.collective.open = mca_coll_mp_open;
+    call->core.collective.close = mca_coll_mp_close;
+}
+
+/* In place goes below, which all ranks know: blocks would meet others that are not sent yet. */
+static size_t size_of_alltoall(const ompi_communicator_t* comm, bool later, BLOCKS) {
+    (void)comm, (void)later, (void)send_count, (void)send_type, (void)got;
+    return sent == MPI_IN_PLACE ? SIZE_MAX : (size_t)count * type->super.size;
+}
+static void describe_alltoall(call_t* call, ompi_communicator_t* comm, BLOCKS) {
+    if (mp_group_is_small(call->module->group, call->core.collective.bytes)) {
+        const size_t ranks = (size_t)ompi_comm_size(comm);
+        gives(call, sent, ranks * (size_t)send_count, send_type);
+        gets(call, got, ranks * (size_t)count, type);
+        return;
+    }
+    call->blocks[0] = (mca_coll_mp_blocks_t){.memory = got, .count = (size_t)count, .type = type};
+    call->blocks[1] = (mca_coll_mp_blocks_t){.memory = (char*)sent, .count = (size_t)send_count, .type = send_type};
+    copy_own(call, comm);
+}
+
+#define LISTS                                                                                                          \
+    const void *sent, const int *send_counts, const int *send_places, ompi_datatype_t *send_type, void *got,           \
+        const int *counts, const int *places, ompi_datatype_t *type
+static size_t size_of_alltoallv(const ompi_communicator_t* comm, bool later, LISTS) {
+    (void)comm, (void)later, (void)send_counts, (void)send_places, (void)send_type;
+    (void)got, (void)counts, (void)places, (void)type;
+    return sent == MPI_IN_PLACE ? SIZE_MAX : 0;
+}
+static void describe_alltoallv(call_t* call, ompi_communicator_t* comm, LISTS) {
+    call->blocks[0] = (mca_coll_mp_blocks_t){.memory = got, .counts = counts, .places = places, .type = type};
+    call->blocks[1] =
+        (mca_coll_mp_blocks_t){.memory = (char*)sent, .counts = send_counts, .places = send_places, .type = send_type};
+    copy_own(call, comm);
+}
+
+#define BLOCKS_GIVEN sent, send_count, send_type, got, count, type
+#define REDUCED_GIVEN sent, got, count, type, op
+/* X(NAME, LATER, KIND, (PARAMETERS), (ARGUMENTS)) */
+#define OPERATIONS(X)                                                                                                  \
+    X(bcast, ibcast, MP_BCAST, (BCAST), (buffer, count, type, root))                                                   \
+    X(allgather, iallgather, MP_ALLGATHER, (BLOCKS), (BLOCKS_GIVEN))                                                   \
+    X(allreduce, iallreduce, MP_ALLREDUCE, (REDUCED), (REDUCED_GIVEN))                                                 \
+    X(reduce, ireduce, MP_REDUCE, (REDUCED, int root), (REDUCED_GIVEN, root))                                          \
+    X(gather, igather, MP_GATHER, (BLOCKS, int root), (BLOCKS_GIVEN, root))                                            \
+    X(scatter, iscatter, MP_SCATTER, (BLOCKS, int root), (BLOCKS_GIVEN, root))                                         \
+    X(alltoall, ialltoall, MP_ALLTOALL, (BLOCKS), (BLOCKS_GIVEN))                                                      \
+    X(alltoallv, ialltoallv, MP_ALLTOALLV, (LISTS),                                                                    \
+      (sent, send_counts, send_places, send_type, got, counts, places, type))
+
+#define DEFINE(NAME, LATER, KIND, TAKES, GIVES)                                                                        \
+    static int NAME(PARAMETERS TAKES, ompi_communicator_t* comm, mca_coll_base_module_t* base) {                       \
+        mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;                                              \
+        const size_t bytes = size_of_##NAME(comm, false, PARAMETERS GIVES);                                            \
+        int result;                                                                                                    \
+        if (OPAL_UNLIKELY(!is_ours(module, comm, KIND, bytes, &result)))                                               \
+            return result != OMPI_SUCCESS ? result                                                                     \
+                                          : module->below.NAME(PARAMETERS GIVES, comm, module->below.NAME##_module);   \
+        call_t call;                                                                                                   \
+        call.module = module;                                                                                          \
+        begin(&call, KIND, bytes);                                                                                     \
+        describe_##NAME(&call, comm, PARAMETERS GIVES);                                                                \
+        return run(&call, module, comm);                                                                               \
+    }                                                                                                                  \
+    static int LATER(PARAMETERS TAKES, ompi_communicator_t* comm, ompi_request_t** request,                            \
+                     mca_coll_base_module_t* base) {                                                                   \
+        mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;                                              \
+        const size_t bytes = size_of_##NAME(comm, true, PARAMETERS GIVES);                                             \
+        int result;                                                                                                    \
+        if (OPAL_UNLIKELY(!is_ours(module, comm, KIND, bytes, &result)))                                               \
+            return result != OMPI_SUCCESS                                                                              \
+                       ? result                                                                                        \
+                       : module->below.LATER(PARAMETERS GIVES, comm, request, module->below.LATER##_module);           \
+        call_t* const call = new_call(module, comm);                                                                   \
+        if (OPAL_UNLIKELY(call == NULL)) return OMPI_ERR_OUT_OF_RESOURCE;                                              \
+        begin(call, KIND, bytes);                                                                                      \
+        describe_##NAME(call, comm, PARAMETERS GIVES);                                                                 \
+        return run_later(call, request);                                                                               \
+    }                                                                                                                  \
+    const mca_coll_base_module_##NAME##_fn_t mca_coll_mp_##NAME = NAME;                                                \
+    const mca_coll_base_module_##LATER##_fn_t mca_coll_mp_##LATER = LATER;
+OPERATIONS(DEFINE)
 
 static int barrier(ompi_communicator_t* comm, mca_coll_base_module_t* base) {
-    MODULE
+    mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;
     int result;
     if (OPAL_UNLIKELY(!is_ours(module, comm, MP_BARRIER, 0, &result))) return result;
     call_t call;
-    begin(&call, MP_BARRIER, 0, 0);
+    begin(&call, MP_BARRIER, 0);
     return run(&call, module, comm);
 }
-
-static int bcast(void* buffer, int count, ompi_datatype_t* type, int root, ompi_communicator_t* comm,
-                 mca_coll_base_module_t* base) {
-    MODULE
-    const size_t bytes = (size_t)count * type->super.size;
-    UNLESS_OURS(MP_BCAST, bytes, bcast, buffer, count, type, root)
-    call_t call;
-    begin(&call, MP_BCAST, root, bytes);
-    if (ompi_comm_rank(comm) == root)
-        gives(&call, buffer, (size_t)count, type);
-    else
-        gets(&call, buffer, (size_t)count, type);
-    return run(&call, module, comm);
+static int ibarrier(ompi_communicator_t* comm, ompi_request_t** request, mca_coll_base_module_t* base) {
+    mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;
+    int result;
+    if (OPAL_UNLIKELY(!is_ours(module, comm, MP_BARRIER, 0, &result))) return result;
+    call_t* const call = new_call(module, comm);
+    if (OPAL_UNLIKELY(call == NULL)) return OMPI_ERR_OUT_OF_RESOURCE;
+    begin(call, MP_BARRIER, 0);
+    return run_later(call, request);
 }
-
-static int allgather(const void* sent, int send_count, ompi_datatype_t* send_type, void* got, int count,
-                     ompi_datatype_t* type, ompi_communicator_t* comm, mca_coll_base_module_t* base) {
-    MODULE
-    const size_t bytes = (size_t)count * type->super.size, ranks = (size_t)ompi_comm_size(comm);
-    UNLESS_OURS(MP_ALLGATHER, bytes, allgather, sent, send_count, send_type, got, count, type)
-    call_t call;
-    begin(&call, MP_ALLGATHER, 0, bytes);
-    if (sent == MPI_IN_PLACE)
-        gives(&call, place(got, (size_t)ompi_comm_rank(comm), (size_t)count, type), (size_t)count, type);
-    else
-        gives(&call, sent, (size_t)send_count, send_type);
-    gets(&call, got, ranks * (size_t)count, type);
-    return run(&call, module, comm);
-}
-
-/* Also for operators of users: they would be called by whatever thread makes progress, with the core's lock. */
-static bool below(const ompi_op_t* op) { return !ompi_op_is_intrinsic((ompi_op_t*)op); }
-
-static int allreduce(const void* sent, void* got, int count, ompi_datatype_t* type, ompi_op_t* op,
-                     ompi_communicator_t* comm, mca_coll_base_module_t* base) {
-    MODULE
-    const size_t bytes = (size_t)count * type->super.size;
-    UNLESS_OURS(MP_ALLREDUCE, below(op) ? SIZE_MAX : bytes, allreduce, sent, got, count, type, op)
-    call_t call;
-    begin(&call, MP_ALLREDUCE, 0, bytes);
-    reduces(&call, op, type, (size_t)count);
-    gives(&call, sent == MPI_IN_PLACE ? got : sent, (size_t)count, type);
-    gets(&call, got, (size_t)count, type);
-    return run(&call, module, comm);
-}
-
-static int reduce(const void* sent, void* got, int count, ompi_datatype_t* type, ompi_op_t* op, int root,
-                  ompi_communicator_t* comm, mca_coll_base_module_t* base) {
-    MODULE
-    const size_t bytes = (size_t)count * type->super.size;
-    UNLESS_OURS(MP_REDUCE, below(op) ? SIZE_MAX : bytes, reduce, sent, got, count, type, op, root)
-    call_t call;
-    begin(&call, MP_REDUCE, root, bytes);
-    reduces(&call, op, type, (size_t)count);
-    gives(&call, sent == MPI_IN_PLACE ? got : sent, (size_t)count, type);
-    if (ompi_comm_rank(comm) == root) gets(&call, got, (size_t)count, type);
-    return run(&call, module, comm);
-}
-
-static int gather(const void* sent, int send_count, ompi_datatype_t* send_type, void* got, int count,
-                  ompi_datatype_t* type, int root, ompi_communicator_t* comm, mca_coll_base_module_t* base) {
-    MODULE
-    const bool is_root = ompi_comm_rank(comm) == root;
-    const size_t bytes = is_root ? (size_t)count * type->super.size : (size_t)send_count * send_type->super.size;
-    UNLESS_OURS(MP_GATHER, bytes, gather, sent, send_count, send_type, got, count, type, root)
-    call_t call;
-    begin(&call, MP_GATHER, root, bytes);
-    if (is_root && sent == MPI_IN_PLACE)
-        gives(&call, place(got, (size_t)root, (size_t)count, type), (size_t)count, type);
-    else
-        gives(&call, sent, (size_t)send_count, send_type);
-    if (is_root) gets(&call, got, (size_t)ompi_comm_size(comm) * (size_t)count, type);
-    return run(&call, module, comm);
-}
-
-static int scatter(const void* sent, int send_count, ompi_datatype_t* send_type, void* got, int count,
-                   ompi_datatype_t* type, int root, ompi_communicator_t* comm, mca_coll_base_module_t* base) {
-    MODULE
-    const bool is_root = ompi_comm_rank(comm) == root;
-    const size_t bytes = is_root ? (size_t)send_count * send_type->super.size : (size_t)count * type->super.size;
-    UNLESS_OURS(MP_SCATTER, bytes, scatter, sent, send_count, send_type, got, count, type, root)
-    call_t call;
-    begin(&call, MP_SCATTER, root, bytes);
-    if (is_root) gives(&call, sent, (size_t)ompi_comm_size(comm) * (size_t)send_count, send_type);
-    if (!is_root || got != MPI_IN_PLACE) gets(&call, got, (size_t)count, type);
-    return run(&call, module, comm);
-}
-
-#define DEFINE(NAME, KIND) const mca_coll_base_module_##NAME##_fn_t mca_coll_mp_##NAME = NAME;
-MCA_COLL_MP_OURS(DEFINE)
+const mca_coll_base_module_barrier_fn_t mca_coll_mp_barrier = barrier;
+const mca_coll_base_module_ibarrier_fn_t mca_coll_mp_ibarrier = ibarrier;

@@ -18,6 +18,7 @@
 
 #include "ompi/communicator/communicator.h"
 #include "ompi/datatype/ompi_datatype.h"
+#include "ompi/mca/coll/base/coll_base_util.h"
 #include "ompi/mca/pml/base/base.h"
 #include "ompi/mca/pml/base/pml_base_bsend.h"
 #include "ompi/mca/pml/pml.h"
@@ -40,10 +41,14 @@ typedef enum mca_pml_mp_kind {
     MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
 } mca_pml_mp_kind_t;
 
-/* What all requests of ours begin with: pml_mp_wait.c */
+/* What all requests of ours begin with: pml_mp_wait.c. Open MPI keeps operators and types of non-blocking collective
+ * operations behind ompi_request_t, whoever made the request. */
 typedef struct mca_pml_mp_waiter mca_pml_mp_waiter_t;
 typedef struct mca_pml_mp_waitable {
-    ompi_request_t super;
+    union {
+        ompi_request_t super;
+        ompi_coll_base_nbc_request_t collective;
+    };
     mca_pml_mp_waiter_t* waiter; /* a thread that waits for it and others */
 } mca_pml_mp_waitable_t;
 OMPI_DECLSPEC OBJ_CLASS_DECLARATION(mca_pml_mp_waitable_t);
@@ -202,8 +207,9 @@ void mca_pml_mp_watch_memory(void);
 void mca_pml_mp_forget_memory(void);
 
 /* pml_mp_request.c */
-mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind);
-void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
+OMPI_DECLSPEC mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send,
+                                                           mca_pml_mp_kind_t kind);
+OMPI_DECLSPEC void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
 /* MP_KIND_HELD, active, retained. Only what changes is set: it is the dearest part of a small message. */
 mca_pml_mp_request_t* mca_pml_mp_first_held(void);
 static inline mca_pml_mp_request_t* mca_pml_mp_new_held(ompi_communicator_t* comm) {
@@ -241,7 +247,7 @@ static inline mca_pml_mp_request_t* mca_pml_mp_new_receive(ompi_communicator_t* 
 }
 /* The program has it. Keeps communicator and datatype (if any) until the request is released: the user may free them
  * before. */
-void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
+OMPI_DECLSPEC void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
 /* The datatype of one that has been started, if it is still needed: contiguous data needs none. */
 static inline void mca_pml_mp_retain_used(mca_pml_mp_request_t* request, ompi_datatype_t* datatype) {
     if (OPAL_LIKELY(!request->convertor_used)) return;
@@ -250,13 +256,13 @@ static inline void mca_pml_mp_retain_used(mca_pml_mp_request_t* request, ompi_da
 }
 void mca_pml_mp_completed(void* unused, mp_request_t* core);
 /* A request of the program is at its end: Open MPI is told, perhaps later. Called with the lock. */
-void mca_pml_mp_end(mca_pml_mp_request_t* request);
+OMPI_DECLSPEC void mca_pml_mp_end(mca_pml_mp_request_t* request);
 /* Tells Open MPI of those that are at their end. Not with the lock; then it does nothing. */
 void mca_pml_mp_call_back(void);
 /* The lock is given back by a call that may have brought requests to their end (those of messages to ourselves, say).
  * MPI_Testsome and its like look before they make progress, and not again: they are to see it. Those with a callback
  * wait for progress, and hide none behind them: who calls us may hold a lock that the callback takes. */
-void mca_pml_mp_leave_among_threads(void);
+OMPI_DECLSPEC void mca_pml_mp_leave_among_threads(void);
 static inline void mca_pml_mp_leave(void) {
     if (OPAL_UNLIKELY(mca_pml_mp.threads))
         mca_pml_mp_leave_among_threads();

@@ -141,10 +141,11 @@ group.add(netpipe("-s", "-a", integrity=False), "netpipe_stream", seconds=60)
 MPI4PY = {**ON_ADAPTER, "UCX_RC_TX_POLL_ALWAYS": "y"}
 
 
-def mpi4py(ranks, env=MPI4PY, launch=mpirun, also=silent, own_windows=False, jobs=False):
+def mpi4py(ranks, env=MPI4PY, launch=mpirun, also=silent, own_windows=False, jobs=False, collectives=False):
     def run(session):
         given_up = mpi4py_suite.judge(lambda n, argv: session.start(launch(n, *argv), env=env), ranks, session.folder,
-                                      ordered=not session.modelled, own_windows=own_windows, jobs=jobs)
+                                      ordered=not session.modelled, own_windows=own_windows, jobs=jobs,
+                                      collectives=collectives)
         for program in session.programs:
             if program not in given_up:
                 also(session, ranks, program.output())

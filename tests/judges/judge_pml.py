@@ -109,6 +109,28 @@ for ranks, transport, fabric in ((2, "mp_rc", "ideal"), (4, "mp_dc", "four-path"
               f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 700, long=ranks == 8)
 
 
+# Collective operations of coll/mp: each kind has to be ours at some rank. Blocks are small there, so large ones begin early here.
+OURS = ("barrier", "bcast", "allgather", "allreduce", "gather", "reduce", "scatter", "alltoall", "exchangev", "puts")
+
+
+def ours(transport):
+    def also(session, ranks, text):
+        carried(transport)(session, ranks, text)
+        sums = dict.fromkeys(OURS, 0)
+        for line in re.findall(r"; collectives:([^;]*)", text):
+            for name, count in re.findall(r"(\w+) (\d+),", line):
+                if name in sums:
+                    sums[name] += int(count)
+        print("ours: " + ", ".join(f"{name} {count}" for name, count in sums.items()), flush=True)
+        check(all(sums.values()), "not all kinds of operations were ours: " + ", ".join(n for n in OURS if not sums[n]))
+    return also
+
+
+group.add(mpi4py(2, env=environment("mp_rc", OMPI_MCA_pml_mp_transports="self,mp_rc", OMPI_MCA_coll_mp_enable="all",
+                                    OMPI_MCA_coll_mp_eager="64"),
+                 launch=launch, also=ours("mp_rc"), collectives=True), "mpi4py_collectives_2", ("ideal",), seconds=200)
+
+
 # Ports and links are pulled while jobs run: nobody may notice (tests/faults/judge_faults.py).
 
 def logging(transport, **more):

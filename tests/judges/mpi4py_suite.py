@@ -22,6 +22,9 @@ RANK = os.path.join(SOURCE, "tests", "judges", "mpi4py_rank.py")
 # ranks on 2 cores test_rma and test_rma_nb, whose busy-waiting locks take minutes over stock shared memory, too.
 JOBS = {"test_dynproc": 4, "test_spawn": 40}  # and their tests
 WINDOWS = ("test_rma", "test_rma_nb", "test_win")
+# A batch for whoever has collective operations of its own, and its tests.
+COLLECTIVES = (["test_cco_buf", "test_cco_nb_buf", "test_cco_nb_vec", "test_cco_obj", "test_cco_vec", "test_comm", "test_op",
+                "test_request", "test_threads"], 390)
 
 # May fail where reads take their time. MPI_Get_accumulate with MPI_REPLACE is a get and then a put in stock osc/ucx, with
 # nothing between them: InfiniBand lets a write overtake the read before it unless it has the fence bit (IB specification,
@@ -152,9 +155,10 @@ def run_job(start, ranks, tests, modules, work, excluded, seconds):
     return Result(planned, outcomes, broken, fate), hung
 
 
-def judge(start, ranks, work, ordered, own_windows=False, jobs=False):
+def judge(start, ranks, work, ordered, own_windows=False, jobs=False, collectives=False):
     """Raises Failure if anything is worse than in the baseline. `ordered`: reads are executed at once. `own_windows`: not
-    stock osc/ucx's, so what the baseline and NEEDS_ORDER forgive windows does not count. `jobs`: run JOBS, too."""
+    stock osc/ucx's, so what the baseline and NEEDS_ORDER forgive windows does not count. `jobs`: run JOBS, too.
+    `collectives`: nothing but COLLECTIVES."""
     tests = folder()
     outcomes, counts = read_baseline()
     if own_windows:
@@ -162,10 +166,10 @@ def judge(start, ranks, work, ordered, own_windows=False, jobs=False):
         outcomes = {(n, test): outcome for (n, test), outcome in outcomes.items()
                     if outcome == "skipped" or test.split(".")[0] not in WINDOWS}
     worse, given_up = [], []
-    for modules in batches(tests, ranks, jobs):
+    for modules in [COLLECTIVES[0]] if collectives else batches(tests, ranks, jobs):
         excluded = {test for (n, test), outcome in outcomes.items() if n == ranks and outcome == "breaks"}
         result = run_batch(start, ranks, tests, modules, work, excluded, limit(ranks, modules), given_up)
-        wanted = counts.get((ranks, modules[0]), JOBS.get(modules[0], 0))
+        wanted = COLLECTIVES[1] if collectives else counts.get((ranks, modules[0]), JOBS.get(modules[0], 0))
         if result.planned < wanted:
             worse.append(f"{modules[0]}...: {result.planned} tests instead of {wanted}")
         for test, outcome in sorted(result.outcomes.items()):

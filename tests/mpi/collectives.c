@@ -12,12 +12,6 @@ const char* rule;
 long checks;
 static int rules;
 
-/* Integers that are not in one place: each other one of a vector, or of structures with gaps. The same signature. */
-typedef struct layout {
-    MPI_Datatype type; /* of one element, which is `stride` integers long */
-    int stride, at;    /* where it is */
-} layout_t;
-enum { kLayouts = 3 };
 static layout_t layouts[kLayouts];
 
 static void make_layouts(void) {
@@ -37,22 +31,19 @@ static void make_layouts(void) {
     MPI_Type_commit(&layouts[2].type);
 }
 
-static const int kUntouched = 0x5a5a5a5a;
-/* `count` elements of a layout in memory of their own; all other integers stay kUntouched. */
-static int* spread(const layout_t* layout, int count) {
+int* spread(const layout_t* layout, int count) {
     int* memory = allocate((size_t)(count * layout->stride + 4) * sizeof(int));
     for (int i = 0; i < count * layout->stride + 4; i++) memory[i] = kUntouched;
     return memory;
 }
-static int* at(int* memory, const layout_t* layout, int i) { return &memory[i * layout->stride + layout->at]; }
-static void untouched_between(const int* memory, const layout_t* layout, int count, const char* what) {
+int* at(int* memory, const layout_t* layout, int i) { return &memory[i * layout->stride + layout->at]; }
+void untouched_between(const int* memory, const layout_t* layout, int count, const char* what) {
     for (int i = 0; i < count * layout->stride + 4; i++)
         if (i >= count * layout->stride || i % layout->stride != layout->at)
             if (memory[i] != kUntouched) fail("%s: %s: something between the elements was written", rule, what);
     checks++;
 }
-/* All ranks have one of their own. */
-static const layout_t* its_layout(int which, int its_rank) { return &layouts[(which + its_rank) % kLayouts]; }
+const layout_t* its_layout(int which, int its_rank) { return &layouts[(which + its_rank) % kLayouts]; }
 
 static double now(void) { /* the same clock for all ranks */
     struct timespec time;
@@ -232,6 +223,7 @@ int main(int argc, char** argv) {
     run("5.1 nothing", nothing);
     run("5.13 communicators", communicators);
     tell(rank, ranks, run);
+    tell_alltoall(rank, ranks, run);
     long all = 0;
     MPI_Reduce(&checks, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0) printf("collectives: %d ranks ok, %d rules, %ld checks\n", ranks, rules, all);

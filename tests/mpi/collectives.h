@@ -23,6 +23,18 @@ static inline int32_t element(int from, int to, int number, int i) {
 typedef void (*rule_t)(void);
 typedef void (*runner_t)(const char* name, rule_t rule);
 
-void reduction_rules(runner_t run);                   /* collectives_reduce.c */
-void nonblocking_rules(runner_t run);                 /* collectives_later.c */
-void tell(int its_rank, int its_ranks, runner_t run); /* the same rank everywhere */
+/* Integers that are not in one place: each other one of a vector, or of structures with gaps. The same signature. */
+typedef struct layout {
+    MPI_Datatype type; /* of one element, which is `stride` integers long */
+    int stride, at;    /* where it is */
+} layout_t;
+enum { kLayouts = 3, kUntouched = 0x5a5a5a5a };
+const layout_t* its_layout(int which, int its_rank); /* all ranks have one of their own */
+/* `count` elements of a layout in memory of their own; all other integers stay kUntouched. */
+int* spread(const layout_t* layout, int count);
+int* at(int* memory, const layout_t* layout, int i);
+void untouched_between(const int* memory, const layout_t* layout, int count, const char* what);
+
+/* The same rank everywhere; runs the rules of each file. */
+void tell(int its_rank, int its_ranks, runner_t run);          /* collectives_reduce.c */
+void tell_alltoall(int its_rank, int its_ranks, runner_t run); /* collectives_alltoall.c */

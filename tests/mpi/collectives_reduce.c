@@ -272,7 +272,7 @@ static void same_bits(void) {
     }
 }
 
-void reduction_rules(runner_t run) {
+static void reduction_rules(runner_t run) {
     run("5.9.2 predefined operators", predefined);
     run("5.9.5 operators of users", users);
     run("5.9.1 the same bits", same_bits);

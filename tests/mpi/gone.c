@@ -59,12 +59,20 @@ static int receive_any(int count) {
 
 /* Who waits for the one that is gone, and who waits for a survivor that has left the operation: all are told. */
 static int all_of_a_collective(int rank) {
+    enum { kBlock = 40000 };
     int result = MPI_SUCCESS, ranks, sum;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    char *out = calloc((size_t)ranks, kBlock), *in = calloc((size_t)ranks, kBlock);
     for (int i = 0; result == MPI_SUCCESS; i++) {
         if (rank == 1 && i == 20) raise(SIGKILL);
-        result = i % 2 ? MPI_Barrier(MPI_COMM_WORLD) : MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        if (i % 3 == 0)
+            result = MPI_Barrier(MPI_COMM_WORLD);
+        else if (i % 3 == 1)
+            result = MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        else
+            result = MPI_Alltoall(out, kBlock, MPI_CHAR, in, kBlock, MPI_CHAR, MPI_COMM_WORLD);
     }
+    free(out), free(in);
     if (rank > 0) { /* all end by themselves: the launcher may not end so many */
         MPI_Send(&result, 1, MPI_INT, 0, 1, MPI_COMM_WORLD);
         MPI_Recv(&sum, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

@@ -32,8 +32,24 @@ struct Called {
     std::size_t bytes;
     unsigned number;
 
+    // Bytes of an all-to-all's block: nothing, little, and much more.
+    [[nodiscard]] std::size_t pair(unsigned from, unsigned to) const {
+        if (kind == MP_ALLTOALL) return bytes;
+        const auto dice = std::to_integer<unsigned>(content(number, from, to)) % 3;
+        const auto most = std::to_integer<unsigned>(content(number, to, from)) + 1;
+        return dice == 0 ? 0 : most * (dice == 1 ? 1 : 50);
+    }
+    // Where the block for `other` is in what is given, or the block of `other` in what is got; of ranks: the end.
+    [[nodiscard]] std::size_t place(unsigned rank, unsigned other, bool gives) const {
+        std::size_t sum = 0;
+        for (unsigned i = 0; i < other; ++i) sum += gives ? pair(rank, i) : pair(i, rank);
+        return sum;
+    }
+    [[nodiscard]] bool is_alltoall() const { return kind == MP_ALLTOALL || kind == MP_ALLTOALLV; }
+
     [[nodiscard]] std::vector<std::byte> given(unsigned ranks, unsigned rank) const {
         std::size_t length = kind == MP_BARRIER ? 0 : bytes;
+        if (is_alltoall()) length = place(rank, ranks, true);
         if (kind == MP_SCATTER) length = rank == root ? ranks * bytes : 0;
         if (kind == MP_BCAST && rank != root) return std::vector<std::byte>(bytes, std::byte{0x77});
         std::vector<std::byte> out(length);
@@ -53,6 +69,14 @@ struct Called {
             const auto first = all.begin() + static_cast<std::ptrdiff_t>(rank * bytes);
             return {first, first + static_cast<std::ptrdiff_t>(bytes)};
         }
+        case MP_ALLTOALL:
+        case MP_ALLTOALLV:
+            for (unsigned i = 0; i < ranks; ++i) {
+                const auto all = given(ranks, i);
+                const auto first = all.begin() + static_cast<std::ptrdiff_t>(place(i, rank, true));
+                out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(pair(i, rank)));
+            }
+            return out;
         case MP_GATHER:
             if (rank != root) return {};
             [[fallthrough]];
@@ -104,6 +128,22 @@ struct Under {
     Called call{};
     std::vector<std::byte> in, out;
     std::unique_ptr<Spread> spread_in, spread_out;
+    // Of an alltoall.
+    unsigned ranks = 0, rank = 0;
+    int open = 0; // convertors
+    struct Part { // of spread memory: what the convertor of a block is
+        Spread* all;
+        std::size_t first;
+    };
+    static std::size_t pack(void* part, std::size_t offset, void* out, std::size_t length) {
+        const Part& its = *static_cast<Part*>(part);
+        return Spread::pack(its.all, its.first + offset, out, length);
+    }
+    static void unpack(void* part, std::size_t offset, const void* in, std::size_t length) {
+        const Part& its = *static_cast<Part*>(part);
+        Spread::unpack(its.all, its.first + offset, in, length);
+    }
+    Part part_in{}, part_out{};
     bool begun = false, told = false;
 
     [[nodiscard]] bool complete() const { return storage.collective.complete; }
@@ -132,10 +172,11 @@ struct Member {
 };
 
 struct CollectWorld {
-    static constexpr std::size_t kSmall = 2000, kHalving = 5000;
+    static constexpr std::size_t kSmall = 2000, kHalving = 5000, kEager = 100;
     FakeNetwork network;
     std::vector<Member> members;
     std::vector<std::string> reports;
+    std::size_t memory = std::size_t{64} << 20; // of groups that are made from now on
 
     CollectWorld(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER)
         : network(seed), members(count) {
@@ -145,8 +186,8 @@ struct CollectWorld {
             member.port = std::make_unique<FakePort>(network);
             const mp_hooks_t hooks{
                 .argument = this,
-                .pack = Spread::pack,
-                .unpack = Spread::unpack,
+                .pack = Under::pack,
+                .unpack = Under::unpack,
                 .completed = [](void*, mp_request_t*) {},
                 .address = address,
                 .is_source = [](void*, std::uint32_t, std::int32_t, std::uint64_t) { return false; },
@@ -194,22 +235,47 @@ struct CollectWorld {
                                                .in_flight = in_flight,
                                                .small = kSmall,
                                                .halving = kHalving,
-                                               .digest = digest});
+                                               .eager = kEager,
+                                               .digest = digest,
+                                               .memory = memory,
+                                               .peers = 1 + context % 4});
     }
     void progress() {
         for (Member& member : members) progress(member);
     }
-    static void progress(Member& member) {
+    void progress(Member& member) {
+        if (threads && dice(3) == 0) return turn(member);
+        member.engine->tell_kept();
         member.engine->progress();
         member.groups->progress();
     }
+    // Of the progress thread: what it does is told by the program's next call.
+    void turn(Member& member) {
+        std::vector<bool> before;
+        for (const Under* one : started) before.push_back(one->complete() || one->told);
+        member.engine->kept().in_thread = true;
+        member.engine->progress_in_thread();
+        member.groups->progress();
+        member.engine->kept().in_thread = false;
+        for (std::size_t i = 0; i < started.size(); ++i)
+            BOOST_REQUIRE_EQUAL(started[i]->complete() || started[i]->told, before[i]);
+        ++turns;
+    }
+    bool threads = false;
+    unsigned turns = 0;
+    std::vector<const Under*> started; // with `threads`: that are in their place
     unsigned dice(unsigned n) { return static_cast<unsigned>(network.random() % n); }
 
     [[nodiscard]] Called draw(unsigned number, unsigned ranks) {
-        static constexpr mp_collective_kind_t kKinds[] = {MP_BARRIER,   MP_BCAST,  MP_BCAST,  MP_ALLGATHER,
-                                                          MP_ALLREDUCE, MP_GATHER, MP_REDUCE, MP_SCATTER};
-        Called call{.kind = kKinds[dice(8)], .root = dice(ranks), .bytes = 8 * dice(12), .number = number};
+        static constexpr mp_collective_kind_t kKinds[] = {MP_BARRIER,   MP_BCAST,     MP_BCAST,   MP_ALLGATHER,
+                                                          MP_ALLREDUCE, MP_GATHER,    MP_REDUCE,  MP_SCATTER,
+                                                          MP_ALLTOALL,  MP_ALLTOALLV, MP_ALLTOALL};
+        Called call{.kind = kKinds[dice(11)], .root = dice(ranks), .bytes = 8 * dice(12), .number = number};
         if (call.kind == MP_BARRIER) call.bytes = 0;
+        if (call.is_alltoall()) {
+            call.bytes = dice(2) ? 1 + dice(20) : 1 + dice(12000);
+            return call;
+        }
         if (call.kind == MP_BCAST && dice(3) == 0) call.bytes = dice(kSmall + 1);
         if (call.kind == MP_ALLREDUCE && dice(3) == 0) call.bytes = 8 * dice(kHalving / 8 + 1);
         if (call.kind != MP_BCAST && call.kind != MP_ALLREDUCE)
@@ -218,8 +284,35 @@ struct CollectWorld {
         if (dice(3) == 0) call.bytes = 8 * dice(static_cast<unsigned>(kSmall / ranks / 8 + 1));
         return call;
     }
+    static Under& under_of(mp_collective_t* operation) { return *static_cast<Under*>(operation->user); }
+    static std::size_t size(mp_collective_t* operation, std::uint32_t other, bool sends) {
+        const Under& under = under_of(operation);
+        BOOST_REQUIRE(other != under.rank);
+        return sends ? under.call.pair(under.rank, other) : under.call.pair(other, under.rank);
+    }
+    static mp_data_t open(mp_collective_t* operation, std::uint32_t other, bool sends) {
+        Under& under = under_of(operation);
+        const std::size_t first = under.call.place(under.rank, other, sends), bytes = size(operation, other, sends);
+        Spread* const spread = sends ? under.spread_in.get() : under.spread_out.get();
+        BOOST_REQUIRE(!under.complete());
+        if (!spread)
+            return {.buffer = (sends ? under.in : under.out).data() + first, .bytes = bytes, .convertor = nullptr};
+        ++under.open;
+        return {.buffer = nullptr, .bytes = bytes, .convertor = new Under::Part{spread, first}};
+    }
+    static void close(mp_collective_t* operation, std::uint32_t, void* convertor, bool) {
+        --under_of(operation).open;
+        delete static_cast<Under::Part*>(convertor);
+    }
+    static void copy_own(Under& under) {
+        const Called& call = under.call;
+        std::copy_n(under.in.begin() + static_cast<std::ptrdiff_t>(call.place(under.rank, under.rank, true)),
+                    call.pair(under.rank, under.rank),
+                    under.out.begin() + static_cast<std::ptrdiff_t>(call.place(under.rank, under.rank, false)));
+    }
     // `tells`: by a hook.
     void start(Group& group, Under& under, const Called& call, unsigned ranks, unsigned rank, bool tells) {
+        for (Member& member : members) member.engine->tell_kept();
         under.call = call;
         under.in = call.given(ranks, rank);
         under.out.assign(call.gets(ranks, rank).size(), std::byte{0x55});
@@ -230,6 +323,12 @@ struct CollectWorld {
         operation.root = call.root;
         operation.bytes = call.bytes;
         operation.fold = fold;
+        under.ranks = ranks;
+        under.rank = rank;
+        operation.size = size;
+        operation.open = open;
+        operation.close = close;
+        if (call.is_alltoall()) copy_own(under);
         const bool bcast = call.kind == MP_BCAST;
         operation.in = {.buffer = under.in.data(), .bytes = under.in.size(), .convertor = nullptr};
         operation.out = {.buffer = under.out.data(), .bytes = under.out.size(), .convertor = nullptr};
@@ -239,13 +338,15 @@ struct CollectWorld {
         }
         if (dice(3) == 0) {
             under.spread_out = std::make_unique<Spread>(under.out);
-            operation.out.convertor = under.spread_out.get();
+            under.part_out = {under.spread_out.get(), 0};
+            operation.out.convertor = &under.part_out;
             operation.out.buffer = nullptr;
             if (bcast) operation.in = operation.out;
         }
         if (!bcast && dice(3) == 0) {
             under.spread_in = std::make_unique<Spread>(under.in);
-            operation.in.convertor = under.spread_in.get();
+            under.part_in = {under.spread_in.get(), 0};
+            operation.in.convertor = &under.part_in;
             operation.in.buffer = nullptr;
         }
         operation.user = &under;

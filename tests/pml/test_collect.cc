@@ -3,6 +3,8 @@
 #define BOOST_TEST_MODULE pml_collect
 #include <boost/test/unit_test.hpp>
 
+#include <map>
+
 #include "tests/pml/collect_world.h"
 
 using namespace ucx_mp::glue;
@@ -34,6 +36,7 @@ std::uint64_t count_of(const CollectWorld& world, const std::string& name) {
 void check(Under& under, unsigned ranks, unsigned rank) {
     BOOST_REQUIRE(under.complete());
     BOOST_REQUIRE(std::ranges::all_of(under.guard, [](std::uint8_t byte) { return byte == 0; }));
+    BOOST_REQUIRE_EQUAL(under.open, 0);
     BOOST_REQUIRE_EQUAL(under.storage.collective.error, MP_OK);
     BOOST_REQUIRE_MESSAGE(under.call.gets(ranks, rank) == under.result() ||
                               (under.call.kind == MP_BCAST && rank == under.call.root),
@@ -41,10 +44,13 @@ void check(Under& under, unsigned ranks, unsigned rank) {
                                        << under.call.bytes << " bytes, root " << under.call.root << ", rank " << rank);
 }
 
+std::map<std::string, std::uint64_t> ways; // that blocks of all-to-alls have gone
+
 // Each member calls when it likes, and has several operations under way. Groups are made at the first call.
 void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std::uint64_t& queued) {
     CollectWorld world(seed, 2 + seed % 12);
     const auto all = static_cast<unsigned>(world.members.size());
+    world.threads = seed % 2;
     std::vector<Job> jobs(1 + world.dice(3));
     unsigned number = 0;
     for (Job& job : jobs) {
@@ -56,6 +62,7 @@ void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std:
         const bool loose = world.dice(3) == 0;
         for (unsigned i = 20 + world.dice(40); i > 0; --i) {
             Called call = world.draw(++number, static_cast<unsigned>(job.who.size()));
+            if (loose && call.kind == MP_ALLTOALL) call.kind = MP_ALLTOALLV;
             if (loose && (call.kind == MP_BARRIER || call.kind == MP_ALLGATHER || call.kind == MP_ALLREDUCE))
                 call.kind = MP_BCAST;
             job.calls.push_back(call);
@@ -92,10 +99,18 @@ void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std:
                 over &= under.empty() && job.called[rank] == job.calls.size() && job.groups[rank] &&
                         job.groups[rank]->idle();
             }
+        world.started.clear();
+        for (Job& job : jobs)
+            for (auto& under : job.under)
+                for (Under& one : under) world.started.push_back(&one);
         world.progress();
     }
+    BOOST_REQUIRE(world.turns > 0 || !world.threads);
     BOOST_REQUIRE_EQUAL(count_of(world, "dropped"), 0u);
     BOOST_REQUIRE(world.reports.empty());
+    for (const char* const way : {"pairs", "asked", "put bytes"}) ways[way] += count_of(world, way);
+    BOOST_REQUIRE_EQUAL(world.network.registered, 0u);
+    BOOST_REQUIRE_EQUAL(world.network.keys, 0u);
     inserted += count_of(world, "barriers put in");
     early += count_of(world, "early");
     queued += count_of(world, "queued");
@@ -107,6 +122,7 @@ BOOST_AUTO_TEST_CASE(random_programs) {
     std::uint64_t inserted = 0, early = 0, queued = 0;
     for (std::uint32_t seed = 1; seed <= 150; ++seed)
         BOOST_TEST_CONTEXT("seed " << seed) run(seed, inserted, early, queued);
+    for (const auto& [way, count] : ways) BOOST_REQUIRE_MESSAGE(count > 0, way);
     BOOST_REQUIRE(inserted > 0);
     BOOST_REQUIRE(early > 0);
     BOOST_REQUIRE(queued > 0);
@@ -174,7 +190,7 @@ struct Simple {
 // A member is killed while it is waited for: all survivors hear of it, also those that wait for a survivor, and those
 // that come later. Other communicators go on.
 BOOST_AUTO_TEST_CASE(dead_members) {
-    for (std::uint32_t seed = 1; seed <= 100; ++seed) {
+    for (std::uint32_t seed = 1; seed <= 160; ++seed) {
         BOOST_TEST_CONTEXT("seed " << seed) {
             Simple simple(seed, 3 + seed % 10, 1000);
             CollectWorld& world = simple.world;
@@ -183,17 +199,42 @@ BOOST_AUTO_TEST_CASE(dead_members) {
             const unsigned dead = world.dice(ranks), late = (dead + 1 + world.dice(ranks - 1)) % ranks;
             for (int i = 0; i < 3; ++i) BOOST_REQUIRE(simple.complete(simple.call({MP_BARRIER, 0, 0, 1})));
             for (int i = 0; i < 100; ++i) world.progress(); // also the group's own barriers
-            world.members[dead].port->gone = true;
-            for (FakeEndpoint* endpoint : world.members[dead].port->endpoints) endpoint->failed = true;
-            const Called call = seed % 2 ? Called{MP_ALLREDUCE, 0, 80, 2} : Called{MP_BARRIER, 0, 0, 2};
+            const Called calls[] = {
+                {MP_BARRIER, 0, 0, 2}, {MP_ALLREDUCE, 0, 80, 2}, {MP_ALLTOALL, 0, 60000, 2}, {MP_ALLTOALL, 0, 8, 2}};
+            const Called call = calls[seed % 4];
             auto& under = simple.rounds.emplace_back(ranks);
             for (unsigned i = 0; i < ranks; ++i)
                 if (i != dead && i != late) world.start(*simple.groups[i], under[i], call, ranks, i, false);
-            for (int i = 0; i < 100; ++i) world.progress();
+            // What a third one writes is on its way for long: it must not come behind the end.
+            FakePort& slow = *world.members[(late + 1) % ranks == dead ? (late + 2) % ranks : (late + 1) % ranks].port;
+            for (unsigned i = world.dice(12); i > 0 && call.bytes > 100; --i) world.progress();
+            slow.stalls = call.bytes > 100;
+            world.members[dead].port->gone = true;
+            for (FakeEndpoint* endpoint : world.members[dead].port->endpoints) endpoint->failed = true;
+            for (unsigned i = world.dice(200); i > 0; --i) world.progress();
             world.start(*simple.groups[late], under[late], call, ranks, late, false);
-            BOOST_REQUIRE(simple.complete(under, dead));
-            for (unsigned i = 0; i < ranks; ++i)
-                if (i != dead) BOOST_REQUIRE_EQUAL(under[i].storage.collective.error, MP_FAILED);
+            // Nobody writes there any more when it is complete.
+            std::vector<std::vector<std::byte>> left(ranks);
+            unsigned over = 0, since = 0;
+            for (int turn = 0; turn < 50000 && over < ranks - 1; ++turn) {
+                since += simple.groups[late]->broken();
+                if (since == 300) slow.stalls = false;
+                world.progress();
+                over = 0;
+                for (unsigned i = 0; i < ranks; ++i) {
+                    if (i == dead || !under[i].complete()) continue;
+                    ++over;
+                    if (left[i].empty()) left[i] = under[i].result();
+                }
+            }
+            BOOST_REQUIRE_EQUAL(over, ranks - 1);
+            slow.stalls = false;
+            for (int i = 0; i < 300; ++i) world.progress();
+            for (unsigned i = 0; i < ranks; ++i) {
+                if (i == dead) continue;
+                BOOST_REQUIRE_EQUAL(under[i].storage.collective.error, MP_FAILED);
+                BOOST_REQUIRE(under[i].open == 0 && under[i].result() == left[i]);
+            }
             // Later ones fail at once.
             auto& later = simple.call({MP_BCAST, 0, 8, 3}, dead);
             BOOST_REQUIRE(simple.complete(later, dead));
@@ -263,6 +304,77 @@ BOOST_AUTO_TEST_CASE(other_parameters) {
     BOOST_REQUIRE(world.reports[0].find("other parameters") != std::string::npos);
 }
 
+// A put that the network refuses goes in pieces, or, if it has begun, fails alone: both sides hear of it, and go on.
+BOOST_AUTO_TEST_CASE(refused) {
+    unsigned failed = 0, fine = 0;
+    for (std::uint32_t seed = 1; seed <= 30; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            Simple simple(seed, 3);
+            simple.world.network.refuses = 6;
+            for (unsigned number = 1; number <= 6; ++number) {
+                const Called call{MP_ALLTOALL, 0, number % 2 ? 9000u : 1500u, number};
+                auto& under = simple.call(call);
+                BOOST_REQUIRE(simple.complete(under));
+                for (unsigned i = 0; i < 3; ++i) {
+                    const bool ok = under[i].storage.collective.error == MP_OK;
+                    ++(ok ? fine : failed);
+                    if (ok) check(under[i], 3, i);
+                }
+                BOOST_REQUIRE(!simple.groups[0]->broken());
+            }
+            BOOST_REQUIRE_EQUAL(simple.world.network.registered, 0u);
+            BOOST_REQUIRE_EQUAL(simple.world.network.keys, 0u);
+        }
+    }
+    BOOST_REQUIRE(fine > 0);
+    BOOST_REQUIRE(failed > 0);
+}
+
+// More comes before a member calls anything than it has room for: all hear of it, whether it has the group or not.
+BOOST_AUTO_TEST_CASE(too_early) {
+    for (std::uint32_t seed = 1; seed <= 30; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            CollectWorld world(seed, 4);
+            world.memory = seed % 3 ? 5000 : 700;
+            const std::vector<unsigned> who{0, 1, 2, 3};
+            (void)world.group(3, 8, who, 16); // so it has heard of the bound
+            const bool has_group = seed % 2;
+            std::vector<Group*> groups;
+            for (unsigned i = 0; i < 4; ++i)
+                groups.push_back(i < 3 || has_group ? world.group(i, 9, who, 16) : nullptr);
+            std::list<std::vector<Under>> rounds;
+            for (unsigned number = 1; number <= 12; ++number) {
+                const Called call = seed % 3 ? Called{MP_BCAST, 0, 1500, number} : Called{MP_ALLTOALLV, 0, 0, number};
+                auto& under = rounds.emplace_back(4);
+                for (unsigned i = 0; i < 3; ++i) world.start(*groups[i], under[i], call, 4, i, false);
+            }
+            for (int i = 0; i < 400; ++i) world.progress();
+            if (!groups[3]) groups[3] = world.group(3, 9, who, 16);
+            for (auto& under : rounds) {
+                const Called call = under[0].call;
+                world.start(*groups[3], under[3], call, 4, 3, false);
+            }
+            bool over = false;
+            for (int i = 0; i < 20000 && !over; ++i) {
+                world.progress();
+                over = true;
+                for (auto& under : rounds)
+                    for (Under& one : under) over &= one.complete();
+            }
+            BOOST_REQUIRE(over);
+            for (int i = 0; i < 300; ++i) world.progress();
+            unsigned failed = 0;
+            for (auto& under : rounds) failed += under[3].storage.collective.error == MP_FAILED;
+            BOOST_REQUIRE(failed > 0);
+            BOOST_REQUIRE(groups[0]->broken() && groups[1]->broken() && groups[2]->broken() && groups[3]->broken());
+            const auto names_it = [](const std::string& line) {
+                return line.find("coll_mp_memory") != std::string::npos;
+            };
+            BOOST_REQUIRE(std::ranges::any_of(world.reports, names_it));
+        }
+    }
+}
+
 // A configuration that makes no sense is refused.
 BOOST_AUTO_TEST_CASE(no_group) {
     CollectWorld world(1, 2);
@@ -280,6 +392,18 @@ BOOST_AUTO_TEST_CASE(forged) {
             Simple simple(seed, 2 + seed % 4);
             CollectWorld& world = simple.world;
             const auto ranks = static_cast<unsigned>(world.members.size());
+            // A question may name any memory: the network's keys are of memory that was told.
+            world.network.reachable = [&](std::uint64_t address, std::size_t length) {
+                const auto within = [&](const std::vector<std::byte>& out) {
+                    const auto begin = reinterpret_cast<std::uint64_t>(out.data());
+                    return address >= begin && address - begin <= out.size() &&
+                           length <= out.size() - (address - begin);
+                };
+                for (auto& round : simple.rounds)
+                    for (Under& one : round)
+                        if (within(one.out)) return true;
+                return false;
+            };
             std::vector<std::pair<MessageKind, std::vector<std::byte>>> heard;
             world.network.tap = [&](FakePort&, MessageKind kind, const std::vector<std::byte>& data) {
                 if (heard.size() < 100) heard.emplace_back(kind, data);
@@ -289,7 +413,8 @@ BOOST_AUTO_TEST_CASE(forged) {
                 for (int i = 0; i < 5; ++i) world.progress();
                 for (unsigned lies = world.dice(6); lies > 0 && !heard.empty(); --lies) {
                     auto [kind, data] = heard[world.dice(static_cast<unsigned>(heard.size()))];
-                    if (world.dice(2)) kind = std::array{wire::kPart, wire::kBlock, wire::kBroken}[world.dice(3)];
+                    if (world.dice(2))
+                        kind = static_cast<MessageKind>(wire::kPart + world.dice(wire::kBroken - wire::kPart + 1));
                     if (kind == wire::kBroken && world.dice(10)) continue;
                     for (unsigned bits = world.dice(4); bits > 0 && !data.empty(); --bits)
                         data[world.dice(static_cast<unsigned>(data.size()))] ^= std::byte{1} << world.dice(8);

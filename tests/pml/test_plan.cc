@@ -52,9 +52,12 @@ struct World {
             make_plan(its, member.plan);
             member.work.resize(member.plan.blocks);
             for (const Run& run : member.plan.inputs)
-                for (std::uint32_t i = 0; i < run.count; ++i)
-                    member.work.at(run.work + i) =
-                        contribution(of.collective == Collective::scatter ? run.user + i : rank);
+                for (std::uint32_t i = 0; i < run.count; ++i) {
+                    std::uint32_t which = rank;
+                    if (of.collective == Collective::scatter) which = run.user + i;
+                    if (of.collective == Collective::alltoall) which = rank * of.ranks + run.user + i;
+                    member.work.at(run.work + i) = contribution(which);
+                }
         }
     }
     // One action. False: waits for a part.
@@ -83,6 +86,10 @@ struct World {
         }
         case Action::What::fold:
             member.work.at(action.to) = behind(member.work.at(action.from), member.work.at(action.to));
+            break;
+        case Action::What::copy:
+            BOOST_REQUIRE(std::max(action.from, action.to) + action.count <= member.plan.blocks);
+            std::copy_n(member.work.begin() + action.from, action.count, member.work.begin() + action.to);
             break;
         }
         ++member.at;
@@ -137,6 +144,12 @@ std::vector<Map> expected(const Shape& shape, std::uint32_t rank) {
     case Collective::allreduce:
     case Collective::halving:
         return {all_of(shape.ranks)};
+    case Collective::alltoall:
+        for (std::uint32_t i = 0; i < shape.ranks; ++i) blocks.push_back(contribution(i * shape.ranks + rank));
+        return blocks;
+    case Collective::exchange:
+    case Collective::exchangev:
+        break;
     }
     return {};
 }
@@ -146,8 +159,9 @@ bool has_root(Collective collective) {
            collective == Collective::scatter;
 }
 
-constexpr Collective kAll[] = {Collective::barrier, Collective::bcast,  Collective::allgather, Collective::allreduce,
-                               Collective::halving, Collective::gather, Collective::reduce,    Collective::scatter};
+constexpr Collective kAll[] = {Collective::barrier,   Collective::bcast,   Collective::allgather,
+                               Collective::allreduce, Collective::halving, Collective::gather,
+                               Collective::reduce,    Collective::scatter, Collective::alltoall};
 
 template <class F> void each_shape(F&& function) {
     for (const Collective collective : kAll)
@@ -183,7 +197,7 @@ BOOST_AUTO_TEST_CASE(puts_and_takes) {
             BOOST_REQUIRE(plan.actions.size() < SIZE_MAX);
             for (std::size_t i = 0; i < plan.actions.size(); ++i) {
                 const Action& action = plan.actions[i];
-                if (action.what == Action::What::fold) continue;
+                if (action.what == Action::What::fold || action.what == Action::What::copy) continue;
                 const bool puts_it = action.what == Action::What::put;
                 const std::uint32_t from = puts_it ? rank : action.partner, to = puts_it ? action.partner : rank;
                 BOOST_REQUIRE((puts_it ? puts : takes).insert({from, to, action.edge, action.count}).second);

@@ -49,33 +49,43 @@ void Groups::on_part(void* self, const std::byte* data, std::size_t length) {
     }
     all.handle(wire::kPart, data, length);
 }
-void Groups::on_block(void* self, const std::byte* data, std::size_t length) {
-    static_cast<Groups*>(self)->handle(wire::kBlock, data, length);
+namespace {
+template <class Header> bool read(Header& out, const std::byte* data, std::size_t length) {
+    if (length < sizeof out) return false;
+    std::memcpy(&out, data, sizeof out);
+    return true;
 }
-void Groups::on_broken(void* self, const std::byte* data, std::size_t length) {
-    static_cast<Groups*>(self)->handle(wire::kBroken, data, length);
+std::size_t least(MessageKind kind) {
+    switch (kind) {
+    case wire::kBlock:
+        return sizeof(wire::BlockHeader);
+    case wire::kPair:
+        return sizeof(wire::PairHeader);
+    case wire::kReady:
+        return sizeof(wire::ReadyHeader);
+    case wire::kArrived:
+        return sizeof(wire::ArrivedHeader);
+    case wire::kCancel:
+        return sizeof(wire::CancelHeader);
+    case wire::kBroken:
+        return sizeof(wire::BrokenHeader);
+    default:
+        return sizeof(std::uint64_t);
+    }
 }
+} // namespace
 
 void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length) {
-    const std::size_t header = kind == wire::kPart ? sizeof(std::uint64_t) : sizeof(wire::BlockHeader);
-    static_assert(sizeof(wire::BlockHeader) == sizeof(wire::BrokenHeader));
-    if (length < header) return dropped("a collective's message is too short");
-    Group::Arrival arrival{.name = wire::unpack(first_word(data)),
-                           .total = length - header,
-                           .offset = 0,
-                           .data = data + header,
-                           .length = length - header};
-    if (kind == wire::kBlock) {
-        wire::BlockHeader block;
-        std::memcpy(&block, data, sizeof block);
-        arrival.total = block.total;
-        arrival.offset = block.offset;
-        if (arrival.length == 0 || arrival.offset + arrival.length > arrival.total)
-            return dropped("a block of a collective's part is not in it");
+    if (length < least(kind)) return dropped("a collective's message is too short");
+    const wire::PartName name = wire::unpack(first_word(data));
+    if (kind == wire::kCancel) {
+        wire::CancelHeader header;
+        std::memcpy(&header, data, sizeof header);
+        return cancel(header);
     }
-    Group* const group = find(arrival.name.context);
-    if (!group) return keep(strangers_, kind, data, length);
-    if (arrival.name.check != group->check_)
+    Group* const group = find(name.context);
+    if (!group) return keep_stranger(name.context, kind, data, length);
+    if (name.check != group->check_)
         return dropped("a message of a collective comes from a member with other members, or other parameters "
                        "(coll_mp_*): they have to be the same everywhere");
     if (kind == wire::kBroken) {
@@ -83,6 +93,18 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
         if (length != sizeof broken) return dropped("the message that somebody is gone has a wrong length");
         std::memcpy(&broken, data, sizeof broken);
         return group->lose(broken.process);
+    }
+    if (kind != wire::kPart && kind != wire::kBlock) return group->arrive_exchange(name, kind, data, length);
+    const std::size_t header = least(kind);
+    Group::Arrival arrival{
+        .name = name, .total = length - header, .offset = 0, .data = data + header, .length = length - header};
+    if (kind == wire::kBlock) {
+        wire::BlockHeader block;
+        std::memcpy(&block, data, sizeof block);
+        arrival.total = block.total;
+        arrival.offset = block.offset;
+        if (arrival.length == 0 || arrival.offset + arrival.length > arrival.total)
+            return dropped("a block of a collective's part is not in it");
     }
     group->arrive(arrival, kind, data, length);
 }
@@ -98,7 +120,7 @@ void Group::arrive(const Arrival& arrival, MessageKind kind, const std::byte* me
     if (slot.operation || (slot.early.first && slot.number != number))
         return all_.dropped("a part is of an operation whose slot is in use");
     slot.number = number;
-    all_.keep(slot.early, kind, message, length);
+    if (!all_.keep(slot.early, kind, message, length)) lose(wire::kNoRoom);
 }
 
 // The size is the plan's. What does not fit is left out, and the operation says so; it goes on, for the others.
@@ -130,9 +152,96 @@ void Group::place(GroupOperation& operation, const Arrival& arrival) {
     }
 }
 
-void Groups::keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length) {
-    if (early_bytes_ + length > kMostEarly)
-        return dropped("messages of collectives that nobody has called yet are more than there is room for");
+// Pairs of an exchange. A question that nobody will serve is answered at once: who has asked waits for that.
+void Group::arrive_exchange(const wire::PartName& name, MessageKind kind, const std::byte* data, std::size_t length) {
+    std::uint64_t number = 0;
+    const char* why = "a message of an exchange is of one that is over, or far ahead";
+    if (rules_.find(name.number, wire::kNumberMask, number)) {
+        Slot& slot = slots_[rules_.slot(number)];
+        GroupOperation* const operation = slot.operation;
+        if (operation && operation->number == number) {
+            const bool same = name.collective == static_cast<std::uint32_t>(operation->collective);
+            if (same && operation->exchange && operation->exchange->take(kind, data, length)) return;
+            why = "a message of an exchange is not what it waits for";
+            if (!same) lose(wire::kNobody);
+        } else if (!operation && !broken_ && (!slot.early.first || slot.number == number)) {
+            slot.number = number;
+            if (all_.keep(slot.early, kind, data, length)) return;
+            lose(wire::kNoRoom);
+        }
+    }
+    if (kind == wire::kReady) all_.refuse(data);
+    if (!broken_) all_.dropped(why);
+}
+
+// It will not come.
+void Groups::refuse(const std::byte* question) {
+    wire::ReadyHeader asked;
+    std::memcpy(&asked, question, sizeof asked);
+    const wire::ArrivedHeader answer{.name = asked.name, .bytes = 0, .from = asked.to, .ok = 0};
+    tell(asked.process, wire::kArrived, &answer, sizeof answer);
+}
+
+// What is not kept is under way, or answered already.
+void Groups::cancel(const wire::CancelHeader& header) {
+    Group* const group = find(wire::unpack(header.name).context);
+    if (!group)
+        (void)cancel(strangers_, header);
+    else if (wire::unpack(header.name).check == group->check_)
+        group->cancel(header);
+}
+
+void Group::cancel(const wire::CancelHeader& header) {
+    std::uint64_t number = 0;
+    if (!rules_.find(wire::unpack(header.name).number, wire::kNumberMask, number)) return;
+    Slot& slot = slots_[rules_.slot(number)];
+    if (slot.operation && slot.operation->number == number && slot.operation->exchange)
+        slot.operation->exchange->cancel(header);
+    else
+        (void)all_.cancel(slot.early, header);
+}
+
+bool Groups::cancel(EarlyList& list, const wire::CancelHeader& header) {
+    EarlyList others;
+    bool found = false;
+    while (Early* const one = list.first) {
+        list.first = one->next;
+        wire::ReadyHeader asked;
+        if (one->kind != wire::kReady || !read(asked, one->message.data(), one->message.size()) ||
+            asked.name != header.name || asked.from != header.from || asked.process != header.process) {
+            others.add(*one);
+            continue;
+        }
+        refuse(one->message.data());
+        give_back(*one);
+        found = true;
+    }
+    list = others;
+    return found;
+}
+
+// The rules of slots bound what comes early by communicator, but there may be many. Without room the group breaks,
+// since an operation whose part is dropped would wait for ever.
+bool Groups::keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length) {
+    if (early_bytes_ + length > most_early_) return false;
+    ++counts_.early;
+    list.add(store(kind, data, length));
+    return true;
+}
+
+// Who has no group here cannot be told yet: it breaks when it is made.
+void Groups::keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length) {
+    const bool refused = std::find(refused_.begin(), refused_.end(), context) != refused_.end();
+    if (!refused && keep(strangers_, kind, data, length)) return;
+    if (!refused) {
+        refused_.push_back(context);
+        EarlyList its = strangers_of(context);
+        forget(its);
+    }
+    if (kind == wire::kReady) refuse(data);
+}
+
+Early& Groups::store(MessageKind kind, const std::byte* data, std::size_t length) {
     Early* one = free_early_;
     if (one) {
         free_early_ = one->next;
@@ -143,8 +252,7 @@ void Groups::keep(EarlyList& list, MessageKind kind, const std::byte* data, std:
     one->kind = kind;
     one->message.assign(data, data + length);
     early_bytes_ += length;
-    ++counts_.early;
-    list.add(*one);
+    return *one;
 }
 
 void Groups::give_back(Early& one) {
@@ -164,6 +272,7 @@ void Groups::again(EarlyList list) {
 void Groups::forget(EarlyList& list) {
     while (Early* const one = list.first) {
         list.first = one->next;
+        if (one->kind == wire::kReady) refuse(one->message.data());
         give_back(*one);
     }
 }

@@ -2,7 +2,9 @@
 // leaves notices; a third one waits for somebody who has left the operation with an error. So who hears of it tells all
 // his neighbours on the circle, once. Slow path.
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
+#include <cstring>
 
 #include "pml_glue/core/collect/group.h"
 
@@ -14,6 +16,7 @@ void Group::lose(std::uint64_t process) {
     broken_ = true;
     gone_ = process;
     ++all_.counts_.broken;
+    for (Slot& slot : slots_) all_.forget(slot.early);
     if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
     char line[160];
     if (process == wire::kNobody)
@@ -21,13 +24,17 @@ void Group::lose(std::uint64_t process) {
                       "members of communicator %u are in different collective operations, or give one different "
                       "sizes: those of it fail",
                       config_.context);
+    else if (process == wire::kNoRoom)
+        std::snprintf(line, sizeof line,
+                      "a member has no room for what others have sent ahead of its calls: collective operations of "
+                      "communicator %u fail (coll_mp_memory)",
+                      config_.context);
     else
         std::snprintf(line, sizeof line, "process %llx is gone: collective operations of communicator %u fail",
                       static_cast<unsigned long long>(process), config_.context);
     all_.engine_.report(line);
     tell_broken();
     for (Slot& slot : slots_) {
-        all_.forget(slot.early);
         if (!slot.operation) continue;
         slot.operation->waiting = false; // what comes now does not list it again
         if (!slot.operation->listed) all_.list(*slot.operation);
@@ -46,32 +53,66 @@ void Group::tell_broken() {
     for (std::uint32_t distance = 1; distance < config_.ranks; distance *= 2)
         for (const std::uint32_t to : {config_.rank + distance, config_.rank + config_.ranks - distance}) {
             const std::uint64_t process = processes_[to % config_.ranks];
-            if (process != gone_) all_.tells_.push_back({process, message});
+            if (process != gone_) all_.tell(process, wire::kBroken, &message, sizeof message);
         }
 }
 
+void Groups::tell(std::uint64_t process, MessageKind kind, const void* message, std::size_t length) {
+    assert(length <= Tell::kMost);
+    Tell& one = tells_.emplace_back(Tell{.process = process, .kind = kind, .length = length, .message = {}});
+    std::memcpy(one.message, message, length);
+}
+
+// Not to whom the program has to connect first, in a turn of the progress thread. What arrives meanwhile, from
+// ourselves, may add more.
 void Groups::tell() {
-    std::erase_if(tells_, [&](const Tell& tell) {
-        Peer* const peer = engine_.peer(tell.process);
-        if (!peer || peer->failed) return true;
-        return peer->endpoint->send_short(wire::kBroken, tell.message.name, &tell.message.process,
-                                          sizeof tell.message.process) != Posted::no_room;
-    });
+    std::vector<Tell> now;
+    now.swap(tells_);
+    for (const Tell& one : now) {
+        Peer* const peer = engine_.peer(one.process);
+        const bool waits =
+            peer ? !peer->failed && post(*peer, one.kind, one.message, one.length) == Posted::no_room : in_thread();
+        if (waits) tells_.push_back(one);
+    }
+}
+
+// Whoever gets no such message waits in vain, so one that cannot be sent is the end of the peer.
+Posted Groups::post(Peer& peer, MessageKind kind, const void* message, std::size_t length) {
+    struct Message {
+        const void* data;
+        std::size_t length;
+    } packed{message, length};
+    const auto pack = [](void* out, void* argument) {
+        const Message& from = *static_cast<const Message*>(argument);
+        std::memcpy(out, from.data, from.length);
+        return from.length;
+    };
+    const Posted outcome = peer.endpoint->send_packed(kind, pack, &packed);
+    if (outcome != Posted::done && outcome != Posted::no_room) engine_.give_up(peer);
+    return outcome;
 }
 
 void Groups::peer_failed(Peer& peer) {
-    for (const auto& group : groups_)
-        if (group &&
-            std::find(group->processes_.begin(), group->processes_.end(), peer.process) != group->processes_.end())
-            group->lose(peer.process);
+    for (const auto& group : groups_) {
+        if (!group ||
+            std::find(group->processes_.begin(), group->processes_.end(), peer.process) == group->processes_.end())
+            continue;
+        group->lose(peer.process);
+        // Nor does an operation that ends already wait for its answers.
+        for (const Group::Slot& slot : group->slots_)
+            if (slot.operation && slot.operation->exchange && !slot.operation->listed) list(*slot.operation);
+    }
 }
 
 // Whose parts operations wait for, and who has no room for them.
 void Groups::waits_for(std::vector<Peer*>& peers) {
     for (const auto& group : groups_) {
-        if (!group || group->broken_) continue;
+        if (!group) continue;
         for (const Group::Slot& slot : group->slots_)
-            if (slot.operation && slot.operation->at < slot.operation->plan->plan.actions.size())
+            if (slot.operation && slot.operation->exchange)
+                slot.operation->exchange->waits_for(peers);
+            else if (slot.operation && !group->broken_ &&
+                     slot.operation->at < slot.operation->plan->plan.actions.size())
                 if (Peer* const peer = group->partner(*slot.operation)) peers.push_back(peer);
     }
 }

@@ -19,6 +19,7 @@ std::uint32_t check_of(const mp_group_config_t& config) {
     add(config.in_flight);
     add(config.small);
     add(config.halving);
+    add(config.eager);
     add(config.digest);
     return static_cast<std::uint32_t>(hash ^ hash >> 32) & wire::kCheckMask;
 }
@@ -26,7 +27,7 @@ std::uint32_t check_of(const mp_group_config_t& config) {
 bool makes_sense(const mp_group_config_t& config) {
     return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
            config.context <= wire::kContextMask && config.in_flight >= 2 &&
-           config.in_flight <= SlotRules::kMostInFlight;
+           config.in_flight <= SlotRules::kMostInFlight && config.peers > 0;
 }
 
 } // namespace
@@ -34,7 +35,7 @@ bool makes_sense(const mp_group_config_t& config) {
 Group::Group(Groups& all, const mp_group_config_t& config)
     : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
       check_(check_of(config)), small_each_(config.small / config.ranks), rules_(config.in_flight),
-      slots_(rules_.slots()) {}
+      slots_(rules_.slots()), exchanges_(rules_.slots()) {}
 
 Group::~Group() {
     for (Slot& slot : slots_) {
@@ -45,6 +46,27 @@ Group::~Group() {
 }
 
 void Group::free() { all_.free(*this); }
+
+bool Group::is_bruck(std::size_t bytes) const {
+    constexpr std::size_t kMost = 128; // larger blocks are not worth the copies
+    return bytes <= std::min(kMost, small_each_) && config_.ranks <= kMostAlltoall;
+}
+
+Exchange& Group::new_exchange(std::uint64_t number) {
+    std::unique_ptr<Exchange>& its = exchanges_[rules_.slot(number)];
+    its = std::move(free_exchanges_);
+    if (its)
+        free_exchanges_ = std::move(its->next_free);
+    else
+        its = std::make_unique<Exchange>(*this);
+    return *its;
+}
+
+void Group::give_back_exchange(std::uint64_t number) {
+    std::unique_ptr<Exchange>& its = exchanges_[rules_.slot(number)];
+    its->next_free = std::move(free_exchanges_);
+    free_exchanges_ = std::move(its);
+}
 
 bool Group::takes(Collective collective, std::size_t bytes) const {
     switch (collective) {
@@ -60,6 +82,11 @@ bool Group::takes(Collective collective, std::size_t bytes) const {
     case Collective::reduce:
     case Collective::scatter:
         return bytes <= small_each_;
+    case Collective::alltoall:
+    case Collective::exchange:
+        return bytes > 0 && bytes < SIZE_MAX;
+    case Collective::exchangev:
+        return bytes < SIZE_MAX;
     }
     return false;
 }
@@ -82,8 +109,11 @@ void Group::start(GroupOperation& operation) {
         one.collective = static_cast<Collective>(one.shown.kind);
         if (one.collective == Collective::allreduce && one.shown.bytes > small_each_)
             one.collective = Collective::halving;
+        if (one.shown.kind == MP_ALLTOALL && !is_bruck(one.shown.bytes)) one.collective = Collective::exchange;
+        if (one.shown.kind == MP_ALLTOALLV) one.collective = Collective::exchangev;
         one.group = this;
         one.plan = nullptr;
+        one.exchange = nullptr;
         one.stage = Stage::queued;
         one.inserted = inserted;
         one.listed = one.waiting = false;
@@ -149,8 +179,12 @@ KeptPlan& Group::find_plan(const Shape& shape) {
 
 Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks) : engine_(engine), hooks_(hooks) {
     port.handle(wire::kPart, on_part, this);
-    port.handle(wire::kBlock, on_block, this);
-    port.handle(wire::kBroken, on_broken, this);
+    port.handle(wire::kBlock, on<wire::kBlock>, this);
+    port.handle(wire::kPair, on<wire::kPair>, this);
+    port.handle(wire::kReady, on<wire::kReady>, this);
+    port.handle(wire::kArrived, on<wire::kArrived>, this);
+    port.handle(wire::kCancel, on<wire::kCancel>, this);
+    port.handle(wire::kBroken, on<wire::kBroken>, this);
     engine.observe(*this);
 }
 
@@ -167,6 +201,8 @@ Group* Groups::create(const mp_group_config_t& config) {
     if (groups_.size() <= config.context) groups_.resize(config.context + std::size_t{1});
     groups_[config.context] = std::make_unique<Group>(*this, config);
     Group* const group = groups_[config.context].get();
+    most_early_ = config.memory;
+    if (std::erase(refused_, config.context)) group->lose(wire::kNoRoom);
     if (strangers_.first) again(strangers_of(config.context));
     return group;
 }
@@ -198,15 +234,24 @@ unsigned Groups::look() {
         first_ = operation.next;
         operation.listed = false;
         --listed_;
-        Group& group = *operation.group;
         if (operation.stage == Stage::over)
-            group.end(operation);
+            end(operation);
         else
-            group.advance(operation);
+            operation.group->advance(operation);
         ++count;
     }
     looking_ = false;
-    return count;
+    return count > listed_ ? count - listed_ : 0; // those that wait for room are no reason to look at once
+}
+
+// The program may look at an operation while the progress thread has its turn: it is told later.
+void Groups::end(GroupOperation& operation) {
+    engine_.kept().tell(
+        [](void* one, mp_error_t) {
+            GroupOperation& its = *static_cast<GroupOperation*>(one);
+            its.group->end(its);
+        },
+        &operation, operation.error);
 }
 
 void Groups::unlist(const Group& group) {
@@ -230,8 +275,9 @@ void Groups::dropped(const char* why) {
 }
 
 std::string Groups::statistics() const {
-    static constexpr const char* kNames[kCollectives] = {nullptr,   "barrier", "bcast",  "allgather", "allreduce",
-                                                         "halving", "gather",  "reduce", "scatter"};
+    static constexpr const char* kNames[kCollectives] = {nullptr,     "barrier",  "bcast",    "allgather",
+                                                         "allreduce", "halving",  "gather",   "reduce",
+                                                         "scatter",   "alltoall", "exchange", "exchangev"};
     std::string text = "; collectives:";
     const auto add = [&](const char* name, std::uint64_t count) {
         text += ' ';
@@ -242,7 +288,11 @@ std::string Groups::statistics() const {
         if (counts_.operations[i]) add(kNames[i], counts_.operations[i]);
     add("parts", counts_.parts);
     add("blocks", counts_.blocks);
+    add("pairs", counts_.pairs);
     add("bytes", counts_.bytes);
+    add("asked", counts_.asked);
+    add("puts", counts_.puts);
+    add("put bytes", counts_.put_bytes);
     add("barriers put in", counts_.inserted);
     add("early", counts_.early);
     add("queued", counts_.queued);

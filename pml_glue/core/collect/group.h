@@ -13,9 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "pml_glue/core/collect/messages.h"
-#include "pml_glue/core/engine/engine.h"
-#include "pml_glue/core/mp_collect.h"
+#include "pml_glue/core/collect/exchange.h"
 #include "pml_glue/core/plan/slot_rules.h"
 
 namespace ucx_mp::glue {
@@ -47,6 +45,7 @@ struct GroupOperation {
     mp_collective_t shown;
     Group* group;
     KeptPlan* plan;
+    Exchange* exchange;   // of one that has begun; null: all of it is in the plan
     GroupOperation* next; // in the group's queue, or among those that progress() looks at
     std::uint64_t number;
     std::uint64_t name;      // wire::pack() of its parts, without their edge
@@ -70,21 +69,6 @@ struct GroupOperation {
 };
 static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
 
-// Came before there was a place for it. Of a pool.
-struct Early {
-    Early* next = nullptr;
-    MessageKind kind = 0;
-    std::vector<std::byte> message; // all of it
-};
-struct EarlyList {
-    Early *first = nullptr, *last = nullptr;
-    void add(Early& one) {
-        one.next = nullptr;
-        (first ? last->next : first) = &one;
-        last = &one;
-    }
-};
-
 class Group {
 public:
     Group(Groups& all, const mp_group_config_t& config);
@@ -92,6 +76,7 @@ public:
     ~Group();
 
     [[nodiscard]] bool takes(Collective collective, std::size_t bytes) const;
+    [[nodiscard]] bool is_bruck(std::size_t bytes) const; // an alltoall of such blocks
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
@@ -99,6 +84,7 @@ public:
 
 private:
     friend class Groups;
+    friend class Exchange;
     struct Slot {
         GroupOperation* operation = nullptr; // that has begun
         std::byte* work = nullptr;           // of the pool, that it has
@@ -124,10 +110,14 @@ private:
     }
     [[nodiscard]] KeptPlan& find_plan(const Shape& shape);
     [[nodiscard]] GroupOperation& new_barrier();
+    [[nodiscard]] Exchange& new_exchange(std::uint64_t number);
+    void give_back_exchange(std::uint64_t number);
     // arrive.cc
     [[nodiscard]] bool take(std::uint64_t bits, const std::byte* data, std::size_t length);
     void arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length);
     void place(GroupOperation& operation, const Arrival& arrival);
+    void arrive_exchange(const wire::PartName& name, MessageKind kind, const std::byte* data, std::size_t length);
+    void cancel(const wire::CancelHeader& header);
     // operation.cc
     void advance(GroupOperation& operation);
     [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
@@ -135,6 +125,8 @@ private:
     void finish(GroupOperation& operation);
     void end(GroupOperation& operation);
     [[nodiscard]] Peer* partner(GroupOperation& operation);
+    [[nodiscard]] Peer* member(std::uint32_t rank);
+    [[nodiscard]] Peer* connect(std::uint32_t rank);
     // broken.cc
     void lose(std::uint64_t process);
     void tell_broken();
@@ -148,7 +140,10 @@ private:
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<KeptPlan>> plans_;
     KeptPlan* recent_[kCollectives] = {};
-    std::vector<Peer*> partners_;                       // that we have talked to
+    std::vector<Peer*> partners_; // that we have talked to
+    std::vector<Peer*> members_;  // of exchanges, by rank; null: not looked for yet
+    std::unique_ptr<Exchange> free_exchanges_;
+    std::vector<std::unique_ptr<Exchange>> exchanges_;  // of slots, whose operation has one
     GroupOperation *first_ = nullptr, *last_ = nullptr; // queued
     unsigned open_ = 0;                                 // operations that are not complete
     bool broken_ = false, told_broken_ = false, beginning_ = false;
@@ -159,9 +154,6 @@ private:
 
 class Groups final : private PeerObserver {
 public:
-    // Bytes of messages that come before their operation or group, at most.
-    static constexpr std::size_t kMostEarly = std::size_t{64} << 20;
-
     Groups(Engine& engine, Port& port, const mp_hooks_t& hooks);
     Groups(const Groups&) = delete;
     ~Groups();
@@ -173,24 +165,34 @@ public:
 
 private:
     friend class Group;
+    friend class Exchange;
+    // A message that waits for room, or for the program.
     struct Tell {
+        static constexpr std::size_t kMost = 24;
         std::uint64_t process; // to whom
-        wire::BrokenHeader message;
+        MessageKind kind;
+        std::size_t length;
+        std::byte message[kMost];
     };
     void free(Group& group);
     [[nodiscard]] Group* find(std::uint32_t context) const {
         return context < groups_.size() ? groups_[context].get() : nullptr;
     }
     static void on_part(void* self, const std::byte* data, std::size_t length);
-    static void on_block(void* self, const std::byte* data, std::size_t length);
-    static void on_broken(void* self, const std::byte* data, std::size_t length);
+    template <MessageKind kind> static void on(void* self, const std::byte* data, std::size_t length) {
+        static_cast<Groups*>(self)->handle(kind, data, length);
+    }
     // arrive.cc
     void handle(MessageKind kind, const std::byte* data, std::size_t length);
-    void handle_broken(const std::byte* data, std::size_t length);
-    // Keeps a message in `list`, or drops it.
-    void keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length);
-    void again(EarlyList list); // what was kept, as if it came now
-    void forget(EarlyList& list);
+    void cancel(const wire::CancelHeader& header);
+    // False: there is no room.
+    [[nodiscard]] bool keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length);
+    void keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length);
+    [[nodiscard]] Early& store(MessageKind kind, const std::byte* data, std::size_t length);
+    void again(EarlyList list);   // what was kept, as if it came now
+    void forget(EarlyList& list); // but answers questions
+    void refuse(const std::byte* question);
+    [[nodiscard]] bool cancel(EarlyList& list, const wire::CancelHeader& header);
     void give_back(Early& one);
     [[nodiscard]] EarlyList strangers_of(std::uint32_t context);
     void list(GroupOperation& operation) {
@@ -202,7 +204,11 @@ private:
     }
     void unlist(const Group& group);
     [[gnu::noinline]] unsigned look();
+    void end(GroupOperation& operation);
+    [[nodiscard]] bool in_thread() { return engine_.kept().in_thread; }
     void tell(); // broken.cc
+    void tell(std::uint64_t process, MessageKind kind, const void* message, std::size_t length);
+    [[nodiscard]] Posted post(Peer& peer, MessageKind kind, const void* message, std::size_t length);
     [[nodiscard]] std::byte* work(std::size_t bytes);
     void give_back(std::byte* work, std::size_t bytes);
     void dropped(const char* why);
@@ -213,9 +219,10 @@ private:
 
     Engine& engine_;
     const mp_hooks_t hooks_;
-    std::vector<std::unique_ptr<Group>> groups_; // by context
-    EarlyList strangers_;                        // of groups that are not made yet
-    std::size_t early_bytes_ = 0;
+    std::vector<std::unique_ptr<Group>> groups_;                       // by context
+    EarlyList strangers_;                                              // of groups that are not made yet
+    std::vector<std::uint32_t> refused_;                               // of which not all could be kept
+    std::size_t early_bytes_ = 0, most_early_ = std::size_t{64} << 20; // that come before their operation or group
     Early* free_early_ = nullptr;
     std::vector<std::unique_ptr<Early>> made_early_;
     std::vector<std::byte*> free_work_[32];             // of 2^i bytes
@@ -225,7 +232,8 @@ private:
     std::vector<Tell> tells_;
     struct Counts {
         std::uint64_t operations[kCollectives] = {};
-        std::uint64_t inserted = 0, parts = 0, blocks = 0, bytes = 0, early = 0, queued = 0, broken = 0, dropped = 0;
+        std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, puts = 0, put_bytes = 0,
+                      early = 0, queued = 0, broken = 0, dropped = 0;
     } counts_;
 };
 

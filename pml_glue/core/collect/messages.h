@@ -6,6 +6,11 @@
 //     member              member
 //     part or blocks -->  to the place of its take. It may come before the operation is called here, or its group made:
 //                         it is kept then
+//     pair ----------->   a block of an exchange that needs no question, or a piece of one whose owner has asked for it
+//     <--------- ready    the block for us may come: to an address, with a key, or in pairs if there is none
+//     (put), arrived ->   it is there, in its place; or it will not come
+//     <-------- cancel    of a group that is broken: what is not on its way yet must not come any more. Answered by an
+//                         arrived, also by who does not have the group
 //     broken --------->   a member is gone: all operations of the group fail. Passed on once, along all edges
 #pragma once
 
@@ -16,9 +21,13 @@ namespace ucx_mp::glue::wire {
 
 // 14 to 20 are for collective operations.
 enum CollectKind : MessageKind {
-    kPart = 14,   // 8 bytes PartName, then the data
-    kBlock = 15,  // BlockHeader, then data
-    kBroken = 20, // BrokenHeader
+    kPart = 14,    // 8 bytes PartName, then the data
+    kBlock = 15,   // BlockHeader, then data
+    kPair = 16,    // PairHeader, then data
+    kReady = 17,   // ReadyHeader, then the key
+    kArrived = 18, // ArrivedHeader
+    kCancel = 19,  // CancelHeader
+    kBroken = 20,  // BrokenHeader
 };
 
 // 64 bits: 20 of context, 20 of number, 6 of edge, 4 of collective, 14 of check.
@@ -53,11 +62,47 @@ struct [[gnu::packed]] BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 16);
 
+// `name` of these has no edge. Of whose rank is said by `from`: not by the plan.
+struct [[gnu::packed]] PairHeader {
+    std::uint64_t name;
+    std::uint64_t total;  // bytes of the block
+    std::uint64_t offset; // of what follows in it; in order
+    std::uint32_t from;   // rank whose block it is
+};
+static_assert(sizeof(PairHeader) == 28);
+
+struct [[gnu::packed]] ReadyHeader {
+    std::uint64_t name;
+    std::uint64_t bytes;     // that are wanted
+    std::uint64_t address;   // where, if there is a key
+    std::uint64_t process;   // that wants it
+    std::uint32_t from;      // its rank
+    std::uint32_t to;        // rank that it asks
+    std::uint32_t key_bytes; // 0: pieces are wanted
+};
+static_assert(sizeof(ReadyHeader) == 44);
+
+struct [[gnu::packed]] ArrivedHeader {
+    std::uint64_t name;
+    std::uint64_t bytes; // of the whole block at its owner, who has put as many as were wanted
+    std::uint32_t from;  // rank whose block it is
+    std::uint32_t ok;    // 0: it will not come
+};
+static_assert(sizeof(ArrivedHeader) == 24);
+
+struct [[gnu::packed]] CancelHeader {
+    std::uint64_t name;
+    std::uint64_t process; // that had said ready
+    std::uint32_t from;    // its rank
+};
+static_assert(sizeof(CancelHeader) == 20);
+
 struct [[gnu::packed]] BrokenHeader {
     std::uint64_t name;    // context and check
-    std::uint64_t process; // that is gone; kNobody: members call different operations
+    std::uint64_t process; // that is gone; or why the group is broken
 };
-inline constexpr std::uint64_t kNobody = UINT64_MAX;
+inline constexpr std::uint64_t kNobody = UINT64_MAX;     // members call different operations
+inline constexpr std::uint64_t kNoRoom = UINT64_MAX - 1; // for what came before its operation was called
 static_assert(sizeof(BrokenHeader) == 16);
 
 } // namespace ucx_mp::glue::wire

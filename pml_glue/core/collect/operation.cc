@@ -64,15 +64,20 @@ void Group::begin(GroupOperation& operation) {
             std::memcpy(to, static_cast<const std::byte*>(in.buffer) + run.user * block, run.count * block);
     }
     operation.stage = Stage::begun;
-    if (slot.early.first) [[unlikely]] {
-        all_.again(std::exchange(slot.early, {}));
-        if (operation.listed) return; // what has come breaks the group
+    if (is_exchange(operation.collective)) [[unlikely]] {
+        operation.exchange = &new_exchange(operation.number);
+        operation.exchange->begin(operation);
     }
+    if (slot.early.first) [[unlikely]]
+        all_.again(std::exchange(slot.early, {}));
+    if (operation.listed) [[unlikely]] // a member is gone, or what has come breaks the group, or is of an exchange
+        return;
     advance(operation);
 }
 
 void Group::advance(GroupOperation& operation) {
     if (broken_) [[unlikely]] {
+        if (operation.exchange && !operation.exchange->wind_up()) return;
         operation.error = MP_FAILED;
         return finish(operation);
     }
@@ -93,8 +98,13 @@ void Group::advance(GroupOperation& operation) {
                 operation.shown.fold(&operation.shown, operation.work + action.from * block,
                                      operation.work + action.to * block);
             break;
+        case Action::What::copy:
+            std::memcpy(operation.work + action.to * block, operation.work + action.from * block, action.count * block);
+            break;
         }
     }
+    if (operation.exchange && !operation.exchange->advance()) [[unlikely]]
+        return;
     finish(operation);
 }
 
@@ -102,7 +112,10 @@ void Group::advance(GroupOperation& operation) {
 bool Group::put(GroupOperation& operation, const Action& action) {
     Peer* const peer = partner(operation);
     if (!peer || peer->failed) [[unlikely]] {
-        lose(processes_[action.partner]);
+        if (!peer && all_.in_thread())
+            all_.list(operation);
+        else
+            lose(processes_[action.partner]);
         return false;
     }
     const Posted outcome = post(operation, action, *peer);
@@ -148,14 +161,29 @@ Posted Group::post(GroupOperation& operation, const Action& action, Peer& peer) 
     return outcome;
 }
 
-// The next action's. Null: cannot be reached.
+// The next action's. Null: cannot be reached, or has to wait for the program.
 Peer* Group::partner(GroupOperation& operation) {
     Peer*& known = operation.plan->partners[operation.at];
     if (known) [[likely]]
         return known;
-    known = all_.engine_.peer(processes_[operation.plan->plan.actions[operation.at].partner]);
-    if (known && std::find(partners_.begin(), partners_.end(), known) == partners_.end()) partners_.push_back(known);
-    return known;
+    return known = connect(operation.plan->plan.actions[operation.at].partner);
+}
+
+Peer* Group::connect(std::uint32_t rank) {
+    Peer* const peer = all_.engine_.peer(processes_[rank]);
+    if (peer && std::find(partners_.begin(), partners_.end(), peer) == partners_.end()) partners_.push_back(peer);
+    return peer;
+}
+
+// Of an exchange. Null: it has to wait for the program, or is gone, and the group is broken.
+Peer* Group::member(std::uint32_t rank) {
+    if (members_.empty()) members_.resize(config_.ranks);
+    Peer*& known = members_[rank];
+    if (!known) known = connect(rank);
+    if (known && !known->failed) [[likely]]
+        return known;
+    if (known || !all_.in_thread()) lose(processes_[rank]);
+    return nullptr;
 }
 
 void Group::finish(GroupOperation& operation) {
@@ -174,12 +202,13 @@ void Group::finish(GroupOperation& operation) {
         Slot& slot = slots_[rules_.slot(operation.number)];
         slot.operation = nullptr;
         if (slot.work) all_.give_back(std::exchange(slot.work, nullptr), slot.work_bytes);
+        if (operation.exchange) give_back_exchange(operation.number);
         --operation.plan->users;
         rules_.finish(operation.number, synchronises(operation.collective));
         if (first_) begin_queued();
     }
     operation.stage = Stage::over;
-    if (operation.shown.done)
+    if (operation.shown.done || all_.in_thread())
         all_.list(operation);
     else
         end(operation);

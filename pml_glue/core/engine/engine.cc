@@ -51,6 +51,7 @@ Engine::~Engine() {
 Peer* Engine::peer(std::uint64_t process) {
     const auto known = peers_.find(process);
     if (known != peers_.end()) return known->second.get();
+    if (kept_.in_thread) return nullptr; // the program connects
     void* address = nullptr;
     std::size_t length = 0;
     std::string error = "it has told no address";

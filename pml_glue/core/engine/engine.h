@@ -42,7 +42,7 @@ public:
     Engine(const Engine&) = delete;
     ~Engine();
 
-    // See mp_core.h, whose functions these are.
+    // See mp_core.h, whose functions these are. In a turn of the thread null for a new peer.
     [[nodiscard]] Peer* peer(std::uint64_t process);
     [[nodiscard]] bool send_now(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, bool waits) {
         if (peer.busy || bytes > peer.most_now || (!waits && crowded(peer))) return false;

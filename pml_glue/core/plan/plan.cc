@@ -38,6 +38,11 @@ public:
             return gather(shape_.collective == Collective::reduce);
         case Collective::scatter:
             return scatter();
+        case Collective::alltoall:
+            return alltoall();
+        case Collective::exchange:
+        case Collective::exchangev:
+            return;
         }
     }
 
@@ -55,7 +60,7 @@ private:
                                  .count = count});
     }
     void take(unsigned edge, std::uint32_t partner, std::uint32_t to, std::uint32_t count) {
-        plan_.place_of[edge] = static_cast<std::uint8_t>(plan_.actions.size());
+        plan_.place_of[edge] = static_cast<std::uint16_t>(plan_.actions.size());
         plan_.actions.push_back({.what = Action::What::take,
                                  .edge = static_cast<std::uint8_t>(edge),
                                  .partner = partner,
@@ -146,6 +151,50 @@ private:
             plan_.outputs.push_back({.user = 0, .work = fold_all(first), .count = 1});
         else
             all_blocks(plan_.outputs, first);
+    }
+
+    // Memory: our blocks, the one for rank + i at i; what a round sends, together; then what each round brings. The
+    // block at i has come from rank - i in the end.
+    void alltoall() {
+        assert(n_ <= kMostAlltoall);
+        std::vector<std::uint32_t> at(n_); // where the block at i is
+        for (std::uint32_t i = 0; i < n_; ++i) at[i] = i;
+        for (std::uint32_t target = 0; target < n_; ++target)
+            append(plan_.inputs, target, above(target, n_ - shape_.rank));
+        const std::uint32_t together = n_;
+        plan_.blocks = n_ + (n_ + 1) / 2;
+        for (unsigned k = 0; (1u << k) < n_; ++k) {
+            const std::uint32_t distance = 1u << k;
+            std::uint32_t count = 0;
+            for (std::uint32_t i = distance; i < n_; ++i)
+                if (i & distance) {
+                    copy(at[i], together + count);
+                    at[i] = plan_.blocks + count++;
+                }
+            put(k, above(shape_.rank, distance), together, count);
+            take(k, above(shape_.rank, n_ - distance), plan_.blocks, count);
+            plan_.blocks += count;
+        }
+        for (std::uint32_t source = 0; source < n_; ++source)
+            append(plan_.outputs, source, at[above(shape_.rank, n_ - source)]);
+    }
+    // One more block behind those before it, in the order of the caller's.
+    static void append(std::vector<Run>& runs, std::uint32_t user, std::uint32_t work) {
+        if (!runs.empty() && runs.back().work + runs.back().count == work)
+            ++runs.back().count;
+        else
+            runs.push_back({.user = user, .work = work, .count = 1});
+    }
+    void copy(std::uint32_t from, std::uint32_t to) {
+        if (!plan_.actions.empty()) {
+            Action& last = plan_.actions.back();
+            if (last.what == Action::What::copy && last.from + last.count == from && last.to + last.count == to) {
+                ++last.count;
+                return;
+            }
+        }
+        plan_.actions.push_back(
+            {.what = Action::What::copy, .edge = 0, .partner = 0, .from = from, .to = to, .count = 1});
     }
 
     // Of the first ranks as many pairs as there are ranks above a power of two are one each: the odd one works.

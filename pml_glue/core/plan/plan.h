@@ -10,6 +10,9 @@
 // has talked to them has all that he needs. In a tree of relative ranks q = rank - root the parent of q is q without
 // its lowest bit, so a subtree is a run of relative ranks. Halving (recursive doubling) pairs ranks otherwise.
 //
+// An all-to-all of small blocks (Bruck) uses the out-edges, too: the block for rank + i goes along edge k for each bit
+// k of i, together with all others of that round.
+//
 // Small reductions gather all contributions in the order of the ranks and apply the operator at the end: it need not be
 // commutative, and all ranks get the same bits. With halving the same holds: neighbours are combined, lower ranks
 // first.
@@ -29,13 +32,20 @@ enum class Collective : std::uint8_t {
     gather,
     reduce, // gather, then fold
     scatter,
+    alltoall,
+    exchange,  // an alltoall of larger blocks: each pair for itself, no plan (core/collect/exchange.h)
+    exchangev, // an alltoallv, likewise
 };
-inline constexpr unsigned kCollectives = 9; // the last one's number + 1
+inline constexpr unsigned kCollectives = 12; // the last one's number + 1
 
 // Whether who has finished it knows that all have started it.
 [[nodiscard]] constexpr bool synchronises(Collective collective) {
     return collective == Collective::barrier || collective == Collective::allgather ||
-           collective == Collective::allreduce || collective == Collective::halving;
+           collective == Collective::allreduce || collective == Collective::halving ||
+           collective == Collective::alltoall || collective == Collective::exchange;
+}
+[[nodiscard]] constexpr bool is_exchange(Collective collective) {
+    return collective == Collective::exchange || collective == Collective::exchangev;
 }
 
 struct Shape {
@@ -50,6 +60,7 @@ struct Action {
         put,  // `count` blocks at `from`, to `partner`
         take, // what the partner's put with this edge brings, to `to`
         fold, // the block at `to` becomes: block at `from`, operator, block at `to`
+        copy, // `count` blocks at `from`, to `to`
     };
     What what{};
     std::uint8_t edge = 0; // names the take, below kEdges; the same at both sides, once per rank and plan
@@ -57,6 +68,7 @@ struct Action {
     std::uint32_t from = 0, to = 0, count = 0;
 };
 inline constexpr unsigned kEdges = 64;
+inline constexpr std::uint32_t kMostAlltoall = 4096;
 
 // `count` blocks of the caller's, from `user` on, are those of the plan from `work` on.
 struct Run {
@@ -65,13 +77,14 @@ struct Run {
 
 struct Plan {
     std::vector<Action> actions;
-    std::uint32_t blocks = 0;           // of memory
-    std::vector<Run> inputs, outputs;   // in the order of the caller's blocks
-    std::uint8_t place_of[kEdges] = {}; // of a take in `actions`; kNoTake
-    static constexpr std::uint8_t kNoTake = 255;
+    std::uint32_t blocks = 0;            // of memory
+    std::vector<Run> inputs, outputs;    // in the order of the caller's blocks
+    std::uint16_t place_of[kEdges] = {}; // of a take in `actions`; kNoTake
+    static constexpr std::uint16_t kNoTake = 0xffff;
 };
 
-// Makes the plan of a shape in `out`, whose memory it uses again. At least two ranks.
+// Makes the plan of a shape in `out`, whose memory it uses again; of an exchange: without actions. At least two ranks,
+// and of an alltoall not more than kMostAlltoall.
 void make_plan(const Shape& shape, Plan& out);
 
 } // namespace ucx_mp::glue

@@ -1,0 +1,66 @@
+/* A call of an operation of our own: what the core needs, and what it is told about. Where it blocks a call is on the
+ * stack, else in memory of its own until its request is complete. */
+#ifndef UCX_MP_PML_GLUE_OMPI_COLL_MP_CALL_H
+#define UCX_MP_PML_GLUE_OMPI_COLL_MP_CALL_H
+
+#include "coll_mp.h"
+
+/* Blocks of all ranks in memory of the program. */
+typedef struct mca_coll_mp_blocks {
+    char* memory;
+    const int *counts, *places; /* of elements; null: `count` each, one behind the other */
+    size_t count;
+    ompi_datatype_t* type;
+} mca_coll_mp_blocks_t;
+
+typedef struct mca_coll_mp_call {
+    mp_collective_storage_t core;
+    ompi_op_t* op;
+    ompi_datatype_t* type; /* of a reduction */
+    size_t count;
+    char* spans; /* of a reduction of elements with gaps: two vectors */
+    bool failed; /* no memory for them, or our own block does not fit */
+    bool in_used, out_used, blocks_used;
+    ompi_datatype_t *from, *to; /* of the convertors */
+    opal_convertor_t in, out;
+    mca_coll_mp_blocks_t blocks[2]; /* of an all-to-all: got, sent */
+    /* Of one that does not block. */
+    mca_coll_mp_module_t* module;
+    mca_pml_mp_request_t* request;
+    ompi_datatype_t* retained[2]; /* the program may free them */
+    struct mca_coll_mp_call* next;
+} mca_coll_mp_call_t;
+
+/* coll_mp_group.c. Of reductions: elements without gaps, and with them. */
+void mca_coll_mp_fold(mp_collective_t* core, const void* in, void* inout);
+void mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout);
+/* Of all-to-alls. */
+size_t mca_coll_mp_size(mp_collective_t* core, uint32_t rank, bool sends);
+mp_data_t mca_coll_mp_open(mp_collective_t* core, uint32_t rank, bool sends);
+void mca_coll_mp_close(mp_collective_t* core, uint32_t rank, void* convertor, bool sends);
+/* What it holds. */
+void mca_coll_mp_let_go(mca_coll_mp_call_t* call);
+/* Makes the group. Null: no memory. */
+mp_group_t* mca_coll_mp_join(mca_coll_mp_module_t* module, ompi_communicator_t* comm);
+/* The group is not idle: the communicator stays. With the lock. */
+void mca_coll_mp_keep(mca_coll_mp_module_t* module, ompi_communicator_t* comm);
+
+static inline mp_data_t mca_coll_mp_describe(const void* buffer, size_t count, ompi_datatype_t* type,
+                                             opal_convertor_t* convertor, bool* used, bool sends) {
+    mp_data_t data = {
+        .buffer = (char*)buffer + type->super.true_lb, .bytes = count * type->super.size, .convertor = NULL};
+    *used = false;
+    if (OPAL_LIKELY(mca_pml_mp_contiguous(type, count)) || data.bytes == 0) return data;
+    opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
+    OBJ_CONSTRUCT(convertor, opal_convertor_t);
+    if (sends)
+        opal_convertor_copy_and_prepare_for_send(local, &type->super, count, buffer, 0, convertor);
+    else
+        opal_convertor_copy_and_prepare_for_recv(local, &type->super, count, buffer, 0, convertor);
+    *used = true;
+    data.buffer = NULL;
+    data.convertor = convertor;
+    return data;
+}
+
+#endif
