@@ -41,7 +41,6 @@ Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events
 }
 
 Status Core::open(std::string& error) {
-    observer->read_rails();
     limits.max_iov = pieces_per_request(devices);
     layout =
         ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),

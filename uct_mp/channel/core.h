@@ -62,7 +62,7 @@ struct Core {
          const verbs::KeyTable& keys, const AmHandler* handlers, MakeObserver make_observer);
     Core(const Core&) = delete;
     ~Core();
-    Status open(std::string& error);
+    Status open(std::string& error); // behind StandIns::begin()
     // DC: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
     [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
                                       DcRail& out, std::string& error);
