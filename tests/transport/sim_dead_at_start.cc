@@ -163,3 +163,27 @@ BOOST_DATA_TEST_CASE(dies_meanwhile, kBoth* boost::unit_test::data::make({0u, 1u
     }
     BOOST_TEST(moment > 20u);
 }
+
+// Its initiators are being repaired when it dies: no command to it succeeds any more, and nobody needs a warning.
+BOOST_AUTO_TEST_CASE(dies_while_it_is_repaired) {
+    unsigned moment = 0;
+    for (bool died = true; died; ++moment) {
+        died = false;
+        Cluster cluster("two-rail", 2, quick(connect::Transport::dc));
+        BOOST_TEST(traffic(cluster, 1) == "");
+        cluster.world.fault("command-cost modify 1us 0:softhca_0");
+        cluster.world.on_command([&, left = moment](Nanos) mutable {
+            if (left-- != 0) return;
+            died = true;
+            cluster.world.fault("adapter-death 0:softhca_0");
+        });
+        cluster.world.fault("drop 100% 0:softhca_0:1");
+        BOOST_TEST_CONTEXT("command " << moment) {
+            BOOST_TEST(traffic(cluster, 2) == "");
+            cluster.run_for(2'000'000);
+            BOOST_TEST(cluster.node(0).services().warnings == 0u);
+        }
+        cluster.world.on_command({});
+    }
+    BOOST_TEST(moment > 3u);
+}
