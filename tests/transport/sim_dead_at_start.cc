@@ -187,3 +187,18 @@ BOOST_AUTO_TEST_CASE(dies_while_it_is_repaired) {
     }
     BOOST_TEST(moment > 3u);
 }
+
+// An adapter that has few queue pairs left.
+BOOST_DATA_TEST_CASE(few_queue_pairs, boost::unit_test::data::make({6u, 7u, 9u, 10u}), limit) {
+    Cluster cluster("two-rail", 2, quick(connect::Transport::dc), {}, {},
+                    {"queue-pair-limit " + std::to_string(limit) + " 1:softhca_0"});
+    BOOST_TEST(cluster.node(0).services().warnings == 0u);
+    BOOST_TEST(cluster.node(1).services().warnings == (limit < 10 ? 1u : 0u));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    const unsigned all = paths_up(cluster.node(0));
+    cluster.world.fault("adapter-death 1:softhca_0");
+    BOOST_TEST(traffic(cluster, 2) == "");
+    cluster.world.fault("adapter-revive 1:softhca_0");
+    BOOST_TEST(all_up(cluster, all));
+    each_rail_carries(cluster, 3);
+}

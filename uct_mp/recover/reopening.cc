@@ -113,11 +113,12 @@ bool Reopening::adopt(const verbs::Device& now) {
         for (const verbs::Rail& rail : core_.rails) {
             if (core_.dc.rails.empty()) break;
             const bool ours = rail.device == index;
-            if (ours)
-                if (const Status s =
-                        core_.make_dc_rail(rail, now, fresh, dc.emplace_back(rail.index, DcRail{}).second, error);
-                    ucx_mp::failed(s))
+            if (ours) { // as many as there were
+                const auto count = static_cast<unsigned>(core_.dc.rails[rail.index].initiators.size());
+                DcRail& made = dc.emplace_back(rail.index, DcRail{}).second;
+                if (const Status s = core_.make_dc_rail(rail, now, fresh, count, made, error); ucx_mp::failed(s))
                     return s;
+            }
             dct_numbers.push_back((ours ? dc.back().second : core_.dc.rails[rail.index]).target_numbers());
         }
         return core_.control->reopen(now, dct_numbers, error);

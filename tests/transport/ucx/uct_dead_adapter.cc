@@ -136,3 +136,18 @@ BOOST_DATA_TEST_CASE(is_dead_before_anything_opens, each, transport, adapter) {
     BOOST_TEST(key_bytes(domain) == bytes);
     runs_without_and_with(domain, transport, adapter, all);
 }
+
+// An adapter that has few queue pairs left: mp_dc goes on with what could be made, and says so.
+BOOST_AUTO_TEST_CASE(few_queue_pairs) {
+    const Restore restore{{"fault queue-pair-limit none 0:softhca_0", "fault queue-pair-limit none 0:softhca_1"}};
+    Ears ears;
+    Domain domain;
+    for (const std::string adapter : {"softhca_0", "softhca_1"}) softhca("fault queue-pair-limit 6 0:" + adapter);
+    Interface a(domain, "mp_dc");
+    BOOST_TEST(Ears::lines_with("goes on with 4") == 1);
+    const uct_ep_h ep = a.connect(a);
+    BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(ep, 7, 0, nullptr, 0) == UCS_OK; }));
+    writes(domain, a, ep);
+    BOOST_TEST(a.errors.empty());
+    uct_ep_destroy(ep);
+}
