@@ -56,28 +56,34 @@ channel::Config config_of(const CampaignOptions& options) {
 }
 } // namespace
 
-std::vector<std::string> Campaign::ports_down(const CampaignOptions& options) {
+std::vector<std::string> Campaign::missing_at_start(const CampaignOptions& options) {
     std::vector<std::string> faults;
-    if (!options.late_ports) return faults;
+    if (!options.late_ports && !options.late_adapters) return faults;
     std::mt19937_64 random(options.seed * 104'729 + 7);
     const softhca::sim::World world(options.fabric, {});
     const softhca::FabricImage& image = world.image();
+    // All but one of a node may be missing.
+    const auto choose = [&](const char* fault, const std::vector<std::string>& from) {
+        const std::size_t there = random() % from.size();
+        for (std::size_t i = 0; i < from.size(); ++i)
+            if (i != there && random() % 3 != 0) faults.push_back(fault + from[i]);
+        return from[there];
+    };
     for (std::uint32_t node = 0; node < options.nodes; ++node) {
-        std::vector<std::string> ports;
-        for (std::uint32_t d = image.node(node).first_device;
-             d < image.node(node).first_device + image.node(node).devices; ++d)
-            for (std::uint32_t p = 0; p < image.device(d).ports; ++p)
-                ports.push_back(std::to_string(node) + ":softhca_" + std::to_string(d - image.node(node).first_device) +
-                                ":" + std::to_string(p + 1));
-        const std::size_t up = random() % ports.size();
-        for (std::size_t p = 0; p < ports.size(); ++p)
-            if (p != up && random() % 3 != 0) faults.push_back("port down " + ports[p]);
+        std::vector<std::string> adapters, ports;
+        for (std::uint32_t d = 0; d < image.node(node).devices; ++d)
+            adapters.push_back(std::to_string(node) + ":softhca_" + std::to_string(d));
+        const std::string there = options.late_adapters ? choose("adapter-death ", adapters) : "";
+        for (std::uint32_t d = 0; d < image.node(node).devices; ++d)
+            for (std::uint32_t p = 0; p < image.device(image.node(node).first_device + d).ports; ++p)
+                if (there.empty() || adapters[d] == there) ports.push_back(adapters[d] + ":" + std::to_string(p + 1));
+        if (options.late_ports) choose("port down ", ports);
     }
     return faults;
 }
 
 Campaign::Campaign(CampaignOptions options)
-    : options_(std::move(options)), random_(options_.seed * 7919 + 13), late_(ports_down(options_)),
+    : options_(std::move(options)), random_(options_.seed * 7919 + 13), late_(missing_at_start(options_)),
       cluster_(std::make_unique<Cluster>(
           options_.fabric, options_.nodes, config_of(options_), softhca::sim::Options{.seed = options_.seed},
           options_.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{}, late_)) {
@@ -141,6 +147,10 @@ Campaign::Fault Campaign::choose() {
         ++revivals_;
         const std::string& adapter = adapters_[random_() % adapters_.size()];
         return {"adapter-death " + adapter, "adapter-revive " + adapter};
+    }
+    if (options_.queue_pairs_end && random_() % 6 == 0) {
+        const std::string adapter = port.substr(0, port.rfind(':'));
+        return {"queue-pair-limit 1 " + adapter, "queue-pair-limit none " + adapter};
     }
     if (!cables_.empty() && random_() % (options_.cables.empty() ? 4 : 1) == 0) {
         const std::string& cable = cables_[random_() % cables_.size()];
@@ -264,10 +274,13 @@ CampaignResult Campaign::run() {
         intruder_.emplace(*cluster_, host, options_.seed);
         intrude();
     }
-    for (const std::string& fault : late_)
-        cluster_->world.at(cluster_->world.now() + about(4 * options_.mean_gap), [this, fault] {
-            cluster_->world.fault("port up" + fault.substr(std::string("port down").size()));
-        });
+    for (const std::string& fault : late_) {
+        const bool port = fault.starts_with("port down ");
+        const std::string end = (port ? "port up" : "adapter-revive") + fault.substr(fault.rfind(' '));
+        revivals_ += !port;
+        cluster_->world.at(cluster_->world.now() + about(4 * options_.mean_gap),
+                           [this, end] { cluster_->world.fault(end); });
+    }
     CampaignResult result;
     result.finished = stress.run(2'000'000'000);
     over_ = true;

@@ -42,6 +42,8 @@ struct CampaignOptions {
     bool park = false;            // channels are parked at random moments, and there are lulls in which that succeeds
     unsigned max_connections = 0; // of each node at once; 0: no limit
     bool late_ports = false;      // some ports are down at the start (never all of a node) and come up at any time
+    bool late_adapters = false;   // some adapters are dead then, and there again at any time
+    bool queue_pairs_end = false; // some adapters make no more for a while
     bool apm = false;             // queue pairs have an alternate route
     bool adapter_death = false;   // one adapter dies for good at some moment (never the last rail of a node)
     bool adapter_return = false;  // adapters die, one at a time, and are there again
@@ -86,15 +88,15 @@ private:
     void raise_tripped();
     void switch_kinds();
     void count_kinds();
-    [[nodiscard]] static std::vector<std::string> ports_down(const CampaignOptions& options);
+    [[nodiscard]] static std::vector<std::string> missing_at_start(const CampaignOptions& options);
     void next();
     void intrude();
     [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }
 
     const CampaignOptions options_;
     std::mt19937_64 random_;
-    const std::vector<std::string>
-        late_; // "port down NODE:DEVICE:PORT"; before the cluster, as it has a world of its own
+    const std::vector<std::string> late_; // "port down NODE:DEVICE:PORT", "adapter-death NODE:DEVICE"; before the
+                                          // cluster, as it has a world of its own
     std::unique_ptr<Cluster> cluster_;
     std::vector<std::string> ports_, adapters_; // NODE:DEVICE:PORT, NODE:DEVICE
     std::vector<std::string> cables_;           // between switches: "A B"

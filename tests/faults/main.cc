@@ -74,6 +74,9 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->check(is_sequence);
     app.add_flag("--late-ports", options.late_ports, "some ports are down at the start and come up at any time");
+    app.add_flag("--late-adapters", options.late_adapters,
+                 "some adapters are dead at the start, and there again at any time");
+    app.add_flag("--queue-pairs-end", options.queue_pairs_end, "some adapters make no more queue pairs for a while");
     app.add_flag("--apm", options.apm, "mp_rc with automatic path migration (UCX_MP_APM)");
     app.add_flag("--adapter-death", options.adapter_death, "an adapter dies in every run");
     app.add_flag("--adapter-return", options.adapter_return, "adapters die, one at a time, and are there again");

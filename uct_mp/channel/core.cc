@@ -26,6 +26,31 @@ path::Kinds kinds_of(const Config& config) {
     if (config.adapt.enabled() && config.transport == connect::Transport::dc) return path::Kinds::both;
     return connect::kinds_of({.features = connect::feature::kinds, .kinds = config.kinds}, config.transport);
 }
+
+// An adapter may have few queue pairs, or few left: then fewer initiators will do.
+Status make_dc_rails(Core& core, std::string& error) {
+    for (unsigned initiators = core.config.dci_count;; initiators = (initiators + 1) / 2) {
+        const std::uint32_t before = core.inline_bytes;
+        std::string trouble;
+        Status status = Status::ok;
+        for (const verbs::Rail& rail : core.rails) {
+            Adapter& adapter = core.adapters[rail.device];
+            status =
+                core.make_dc_rail(rail, *adapter.device, adapter, initiators, core.dc.rails.emplace_back(), trouble);
+            if (ucx_mp::failed(status)) break;
+        }
+        if (error.empty()) error = trouble;
+        if (!ucx_mp::failed(status)) {
+            if (initiators < core.config.dci_count)
+                core.services.say(LogLevel::warn, "%s: goes on with %u", error.c_str(), initiators);
+            error.clear();
+            return status;
+        }
+        core.dc.rails.clear();
+        core.inline_bytes = before;
+        if (status != Status::no_memory || initiators == 1) return status;
+    }
+}
 } // namespace
 
 Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e, const verbs::KeyTable& k,
@@ -41,7 +66,6 @@ Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events
 }
 
 Status Core::open(std::string& error) {
-    observer->read_rails();
     limits.max_iov = pieces_per_request(devices);
     layout =
         ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),
@@ -69,14 +93,14 @@ Status Core::open(std::string& error) {
         return Status::no_memory;
     }
     progress.calibrate();
-    // What a queue pair grants is known only from one that has been made.
+    // What a queue pair grants is known only from one that has been made. They keep room for the control plane's.
+    std::vector<verbs::QueuePair> probes;
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
-        verbs::QueuePair probe =
-            verbs::create_rc(*adapter.device, rail, adapter.queues(),
-                             {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes}, &granted);
-        if (!probe) {
+        probes.push_back(verbs::create_rc(*adapter.device, rail, adapter.queues(),
+                                          {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes}, &granted));
+        if (!probes.back()) {
             error = "cannot create a queue pair with " + std::to_string(config.send_depth) + " send requests on " +
                     rail.name + ": " + std::strerror(errno) + " (TX_QUEUE_LEN, MAX_INLINE)";
             return Status::io_error;
@@ -88,12 +112,9 @@ Status Core::open(std::string& error) {
             dc.key = config.seed * 0x9e3779b97f4a7c15ull;
         else if (getrandom(&dc.key, sizeof dc.key, 0) != sizeof dc.key)
             dc.key = services.now();
-        for (const verbs::Rail& rail : rails) {
-            Adapter& adapter = adapters[rail.device];
-            const Status status = make_dc_rail(rail, *adapter.device, adapter, dc.rails.emplace_back(), error);
-            if (ucx_mp::failed(status)) return status;
-        }
+        if (const Status status = make_dc_rails(*this, error); ucx_mp::failed(status)) return status;
     }
+    probes.clear();
     limits.max_am_short = inline_bytes > kHeader ? inline_bytes - kHeader : 0;
     limits.max_put_short = inline_bytes;
     limits.max_bcopy = config.segment;
@@ -125,9 +146,9 @@ Status Core::open(std::string& error) {
     return connect::ControlPlane::open(devices, with, services, {ends, peers, peers}, control, error);
 }
 
-Status Core::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& out,
-                          std::string& error) {
-    const DcPool::Wishes wishes{.initiators = config.dci_count,
+Status Core::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, unsigned initiators,
+                          DcRail& out, std::string& error) {
+    const DcPool::Wishes wishes{.initiators = initiators,
                                 .targets = std::max(1u, config.dct_count), // peers are told one
                                 .max_sge = limits.max_iov + 2,
                                 .inline_bytes = config.inline_bytes,

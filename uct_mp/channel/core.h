@@ -62,10 +62,11 @@ struct Core {
          const verbs::KeyTable& keys, const AmHandler* handlers, MakeObserver make_observer);
     Core(const Core&) = delete;
     ~Core();
-    Status open(std::string& error);
+    Status open(std::string& error); // behind StandIns::begin()
     // DC: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
+    // no_memory: the adapter has no more queue pairs, perhaps.
     [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
-                                      DcRail& out, std::string& error);
+                                      unsigned initiators, DcRail& out, std::string& error);
     // Peers may send by DC: every message that comes has a tag, whatever path brings it.
     [[nodiscard]] bool has_targets() const { return path::has(kinds, path::Kind::dc); }
     // Between us and others like us there are places for RC, which are taken and left.

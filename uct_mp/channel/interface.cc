@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "uct_mp/channel/core.h"
+#include "uct_mp/channel/stand_ins.h"
 
 namespace ucx_mp::channel {
 
@@ -24,11 +25,27 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
         error = "TX_QUEUE_LEN " + std::to_string(config.send_depth) + ": 16 to 32768 is allowed";
         return Status::invalid_param;
     }
-    auto core = std::make_unique<Core>(devices, config, services, events, keys, handlers, make_observer);
-    const Status status = core->open(error);
-    if (ucx_mp::failed(status)) return status;
-    out.reset(new Interface(std::move(core)));
-    return Status::ok;
+    // An adapter may die meanwhile: then again, without it. Its event may come later than the failure.
+    constexpr Nanos kPause = 10'000'000;
+    constexpr unsigned kPauses = 5;
+    for (std::size_t attempt = 0;; ++attempt) {
+        auto core = std::make_unique<Core>(devices, config, services, events, keys, handlers, make_observer);
+        core->observer->read_rails();
+        StandIns stand_ins(*core);
+        Status status = stand_ins.begin(error);
+        if (ucx_mp::failed(status)) return status;
+        status = core->open(error);
+        if (!ucx_mp::failed(status)) {
+            stand_ins.end();
+            out.reset(new Interface(std::move(core)));
+            return Status::ok;
+        }
+        const bool may_be = status != Status::invalid_param;
+        const auto dies = [&] { return may_be && stand_ins.another_has_died(); };
+        for (unsigned i = 0; may_be && i < kPauses && !dies(); ++i)
+            if (!services.wait(kPause)) break;
+        if (attempt == devices.devices().size() || !dies()) return status;
+    }
 }
 
 const connect::InterfaceAddress& Interface::address() const { return core_->control->address(); }

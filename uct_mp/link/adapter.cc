@@ -41,6 +41,7 @@ ibv_cq* make_queue(const verbs::Device& device, unsigned entries, ibv_comp_chann
 Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices, const QueueSizes& sizes,
                      const ReceiveLayout& layout, unsigned peers, bool timed, bool tags, std::string& error) {
     device = &from;
+    domain = from.pd;
     tagged = tags;
     nobody = std::uint64_t{1} << 32; // no number of a queue pair
     if (tagged)
@@ -151,6 +152,7 @@ void Adapter::take_over(Adapter& fresh) {
     cq = std::move(fresh.cq);
     send_cq = std::move(fresh.send_cq);
     channel = std::move(fresh.channel);
+    domain = std::move(fresh.domain);
     peeked_count = 0;
     forget();
     extended = fresh.extended;

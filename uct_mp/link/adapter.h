@@ -7,6 +7,7 @@
 // limited by `send_credits`.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "uct_mp/link/buffer.h"
@@ -64,6 +65,7 @@ struct alignas(64) Adapter {
         heard = nobody;
         heard_channel = nullptr;
     }
+    std::shared_ptr<ibv_pd> domain; // of what follows, and of the queues: they go before it and its context do
     verbs::SharedReceiveQueue srq;
     const verbs::Device* device = nullptr;
     verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later

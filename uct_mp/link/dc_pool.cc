@@ -19,9 +19,10 @@ Status DcPool::make_rail(const Wishes& wishes, const verbs::Rail& rail, const ve
         out.targets.push_back(verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(),
                                                 key_of_life(key, device.life), wishes.reliability));
         if (!out.targets.back()) {
+            const Status status = errno == ENOMEM ? Status::no_memory : Status::io_error;
             error = "cannot create DC target " + std::to_string(i) + " of " + std::to_string(wishes.targets) + " on " +
                     rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCT)";
-            return Status::io_error;
+            return status;
         }
     }
     for (unsigned i = 0; i < wishes.initiators; ++i) {
@@ -31,9 +32,10 @@ Status DcPool::make_rail(const Wishes& wishes, const verbs::Rail& rail, const ve
                               {wishes.sizes.send_depth + 1, wishes.max_sge, wishes.inline_bytes + kTagBytes},
                               wishes.reliability, &inline_bytes);
         if (!qp) {
+            const Status status = errno == ENOMEM ? Status::no_memory : Status::io_error;
             error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(wishes.initiators) +
                     " on " + rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
-            return Status::io_error;
+            return status;
         }
         granted = std::min(granted, inline_bytes - std::min(inline_bytes, kTagBytes));
         out.initiators.push_back(

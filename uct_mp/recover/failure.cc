@@ -438,12 +438,11 @@ void Failure::restart(SendQueue& queue) {
     for (const verbs::Rail& rail : core_.rails)
         for (const auto& initiator : core_.dc.rails[rail.index].initiators) {
             if (initiator.get() != &queue) continue;
-            if (core_.devices.device_of(rail).events->seen(0).fatal) return; // Reopening makes it anew, if ever
-            const int error =
-                verbs::restart_dci(queue.qp.get(), core_.devices.device_of(rail), rail, core_.config.reliability);
-            if (error == 0)
-                queue.revive();
-            else
+            const verbs::Device& device = core_.devices.device_of(rail);
+            if (device.events->seen(0).fatal) return; // Reopening makes it anew, if ever
+            const int error = verbs::restart_dci(queue.qp.get(), device, rail, core_.config.reliability);
+            if (error == 0) return queue.revive();
+            if (!verbs::is_dead(device)) // of which something else is said
                 core_.services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num,
                                    rail.name.c_str(), std::strerror(error));
         }

@@ -110,9 +110,11 @@ void RailEvents::read_rails() {
     core_.rails.assign(core_.devices.rails().begin(), core_.devices.rails().end());
     for (verbs::Rail& rail : core_.rails) {
         const verbs::Device& device = core_.devices.device_of(rail);
+        const bool dead = verbs::is_dead(device);
         const verbs::DeviceEvents::Seen seen = seen_events[rail.index] = device.events->seen(rail.port);
-        (void)verbs::refresh(device,
-                             rail); // events that come from now on are read later, and harmless if known already
+        seen_events[rail.index].fatal = 0; // of one that is dead already read_events() hears
+        // Events that come from now on are read later, and harmless if known already.
+        if (dead || !verbs::refresh(device, rail)) rail.active = false;
         more_downs[rail.index] = seen.downs - seen.ups - !rail.active;
     }
 }

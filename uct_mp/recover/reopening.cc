@@ -83,7 +83,7 @@ bool Reopening::may_adopt(unsigned device) {
             const Path& sub = channel.wiring.paths[i];
             if (sub.device != device) continue;
             if (sub.open || (sub.own[0] && !sub.own[0]->idle())) return false;
-            if (channel.gates & gate::failed) continue;
+            if ((channel.gates & gate::failed) || sub.phase == Phase::absent) continue;
             if (!channel.wiring.recovery) return false; // has not been told yet
             const Phase phase = channel.wiring.paths[i].phase;
             if (phase == Phase::up || phase == Phase::draining || phase == Phase::half) return false;
@@ -113,11 +113,12 @@ bool Reopening::adopt(const verbs::Device& now) {
         for (const verbs::Rail& rail : core_.rails) {
             if (core_.dc.rails.empty()) break;
             const bool ours = rail.device == index;
-            if (ours)
-                if (const Status s =
-                        core_.make_dc_rail(rail, now, fresh, dc.emplace_back(rail.index, DcRail{}).second, error);
-                    ucx_mp::failed(s))
+            if (ours) { // as many as there were
+                const auto count = static_cast<unsigned>(core_.dc.rails[rail.index].initiators.size());
+                DcRail& made = dc.emplace_back(rail.index, DcRail{}).second;
+                if (const Status s = core_.make_dc_rail(rail, now, fresh, count, made, error); ucx_mp::failed(s))
                     return s;
+            }
             dct_numbers.push_back((ours ? dc.back().second : core_.dc.rails[rail.index]).target_numbers());
         }
         return core_.control->reopen(now, dct_numbers, error);
@@ -166,9 +167,14 @@ bool Reopening::adopt(const verbs::Device& now) {
 // What refers to the queues of the life that is over.
 void Reopening::let_go(unsigned device) {
     // Other users may keep the device open, and closing takes no descriptor out that a forked child still has.
-    if (core_.progress.event_fd >= 0)
-        for (const int fd : {core_.adapters[device].channel->fd, core_.adapters[device].device->context->async_fd})
-            (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, fd, nullptr);
+    const std::span<const verbs::Device> devices = core_.devices.devices();
+    const auto ours = devices[device].context;
+    if (core_.progress.event_fd >= 0) {
+        (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, core_.adapters[device].channel->fd, nullptr);
+        // One that was dead when we began has another one's context.
+        if (std::ranges::count(devices, ours, &verbs::Device::context) == 1)
+            (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, ours->async_fd, nullptr);
+    }
     core_.halves.halt();
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];

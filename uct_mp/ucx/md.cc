@@ -120,6 +120,7 @@ bool Md::test_packet_numbers(int wish) {
             active |= rail.active;
             if (!tells) tells = verbs::tells_packet_numbers(device, rail);
         }
+        active = active && !verbs::is_dead(device);
         if (!active) config_.recovery.untested |= 1u << device.index; // when its port comes up
         if (tells || !active) continue;
         believed = false;

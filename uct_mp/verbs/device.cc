@@ -31,8 +31,10 @@ struct Port {
 // An adapter of this host, whether we shall use it or not.
 struct Adapter {
     std::string name;
+    std::uint64_t guid = 0;
     Context context; // null: `trouble` says why
     std::string trouble;
+    bool dead = false;       // ... and it may be there again
     std::vector<Port> ports; // ports[i]: IB port i + 1
 };
 
@@ -48,17 +50,21 @@ std::string with_errno(const char* what, int error) { return std::string(what) +
 Adapter look_at(ibv_device* device) {
     Adapter out;
     out.name = ibv_get_device_name(device);
-    out.context.reset(ibv_open_device(device));
-    if (!out.context) {
-        out.trouble = with_errno("ibv_open_device", errno ? errno : EIO);
-        return out;
-    }
-    ibv_device_attr attributes{};
-    if (const int error = ibv_query_device(out.context.get(), &attributes)) {
-        out.trouble = with_errno("ibv_query_device", error > 0 ? error : errno);
+    out.guid = be64toh(ibv_get_device_guid(device));
+    const auto fails = [&](const char* what, int error) {
+        out.trouble = with_errno(what, error);
         out.context.reset();
-        return out;
-    }
+        // Containers show all adapters of their host, and let few of them be opened.
+        const bool forbidden = error == EACCES || error == EPERM || error == ENOENT;
+        out.dead = device->transport_type == IBV_TRANSPORT_IB && !forbidden;
+        return std::move(out);
+    };
+    errno = 0;
+    out.context.reset(ibv_open_device(device));
+    if (!out.context) return fails("ibv_open_device", errno ? errno : EIO);
+    ibv_device_attr attributes{};
+    if (const int error = ibv_query_device(out.context.get(), &attributes))
+        return fails("ibv_query_device", error > 0 ? error : errno);
     out.ports.resize(attributes.phys_port_cnt);
     for (std::size_t i = 0; i < out.ports.size(); ++i) {
         Port& port = out.ports[i];
@@ -67,7 +73,29 @@ Adapter look_at(ibv_device* device) {
         if (device->transport_type != IBV_TRANSPORT_IB) port.use = PortUse::foreign;
         port.rail.name = out.name + ":" + std::to_string(i + 1);
     }
+    if (!out.ports.empty() &&
+        std::ranges::all_of(out.ports, [](const Port& port) { return port.use == PortUse::unknown; }))
+        return fails("ibv_query_port", EIO);
     return out;
+}
+
+// A dead adapter's ports are taken to be like those of the first that lives.
+void guess_ports(std::vector<Adapter>& adapters) {
+    const auto has_rail = [](const Adapter& a) { return a.context && std::ranges::any_of(a.ports, &Port::is_rail); };
+    const auto model = std::ranges::find_if(adapters, has_rail);
+    for (Adapter& adapter : adapters) {
+        if (!adapter.dead) continue;
+        adapter.ports.clear();
+        if (model == adapters.end()) continue;
+        for (const Port& like : model->ports)
+            adapter.ports.push_back({.rail = {.port = like.rail.port,
+                                              .ethernet = like.rail.ethernet,
+                                              .mtu = like.rail.mtu,
+                                              .rate = like.rail.rate,
+                                              .name = adapter.name + ":" + std::to_string(adapter.ports.size() + 1),
+                                              .active = false},
+                                     .use = like.is_rail() ? PortUse::inactive : PortUse::foreign});
+    }
 }
 
 // All adapters of this host in the order of ibv_get_device_list; empty: errno.
@@ -79,6 +107,7 @@ std::vector<Adapter> look_around() {
     if (!list) return out;
     out.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) out.push_back(look_at(list.get()[i]));
+    guess_ports(out);
     if (out.empty()) errno = ENODEV;
     return out;
 }
@@ -143,7 +172,7 @@ std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view
         }
     }
     const auto index = static_cast<std::size_t>(adapter - adapters.data());
-    if (!adapter->context) {
+    if (!adapter->context && adapter->ports.empty()) {
         reason = "can't be used (" + adapter->trouble + ")";
         return {};
     }
@@ -252,7 +281,31 @@ Status make_device(Adapter& adapter, const Rail& rail, Device& out, std::string&
     return Status::ok;
 }
 
+bool answers(const Device& device) {
+    ibv_device_attr attributes{};
+    return ibv_query_device(device.context.get(), &attributes) == 0;
+}
+
+// What all of them can do, on the first one.
+Device least(const std::vector<Device>& devices) {
+    Device out = devices.front();
+    for (const Device& device : devices) {
+        for (unsigned Device::*const limit :
+             {&Device::max_sge, &Device::max_qp_wr, &Device::max_cqe, &Device::max_srq_wr, &Device::max_rd_atomic})
+            out.*limit = std::min(out.*limit, device.*limit);
+        out.has_dc = out.has_dc && device.has_dc;
+        out.has_timestamps = out.has_timestamps && device.has_timestamps;
+    }
+    return out;
+}
+
 } // namespace
+
+bool is_dead(const Device& device) {
+    if (!device.events) return false;
+    device.events->read();
+    return device.events->seen(0).fatal != 0;
+}
 
 Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& error) {
     std::vector<Adapter> adapters = look_around();
@@ -273,32 +326,60 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
         if (adapters[adapter].ports[port].use == PortUse::active) idle[adapter] = false;
     std::vector<Choice> by_guid = chosen;
     std::ranges::sort(by_guid, {}, [&](const Choice& choice) {
-        return std::tuple(bool{idle[choice.adapter]},
-                          be64toh(ibv_get_device_guid(adapters[choice.adapter].context->device)), choice.adapter);
+        const Adapter& a = adapters[choice.adapter];
+        return std::tuple(bool{idle[choice.adapter]}, a.dead, a.guid, choice.adapter);
     });
     std::vector<std::size_t> device_of(adapters.size(), kMaxDevices); // DeviceSet's index by adapter
+    std::vector<std::size_t> dead;
+    const auto add = [&](std::size_t adapter, Device&& device) {
+        device_of[adapter] = made.devices_.size();
+        device.index = static_cast<unsigned>(made.devices_.size());
+        made.devices_.push_back(std::move(device));
+    };
     std::vector<bool> seen(adapters.size(), false);
     for (const auto& [adapter, port] : by_guid) {
         if (seen[adapter]) continue;
         seen[adapter] = true;
+        if (adapters[adapter].dead) {
+            dead.push_back(adapter);
+            continue;
+        }
         Device device;
         const bool optional = idle[adapter] && config.rails.empty();
         std::string trouble;
         const Status status = make_device(adapters[adapter], adapters[adapter].ports[port].rail, device, trouble);
+        if (is_dead(device) || !answers(device)) { // since it was looked at; and what it seems to lack says nothing
+            adapters[adapter].trouble = trouble.empty() ? "it has died" : trouble;
+            dead.push_back(adapter);
+            continue;
+        }
         if (optional && (failed(status) || (made.all_have_dc() && !device.has_dc))) continue;
         if (failed(status)) {
             error = trouble;
             return status;
         }
-        device_of[adapter] = made.devices_.size();
-        device.index = static_cast<unsigned>(made.devices_.size());
-        made.devices_.push_back(std::move(device));
+        add(adapter, std::move(device));
+    }
+    if (made.devices_.empty()) {
+        const Adapter& first = adapters[dead.empty() ? chosen.front().adapter : dead.front()];
+        error = first.name + ": " + first.trouble;
+        return Status::io_error;
+    }
+    const Device like = least(made.devices_);
+    for (const std::size_t adapter : dead) {
+        Device device = like;
+        device.name = adapters[adapter].name;
+        device.guid = adapters[adapter].guid;
+        device.events = std::make_shared<DeviceEvents>();
+        device.events->start_dead();
+        add(adapter, std::move(device));
     }
     for (const auto& [adapter, port] : chosen) {
         if (device_of[adapter] == kMaxDevices) continue;
         Rail rail = std::move(adapters[adapter].ports[port].rail);
         rail.index = static_cast<unsigned>(made.rails_.size());
         rail.device = static_cast<unsigned>(device_of[adapter]);
+        rail.active = rail.active && std::ranges::find(dead, adapter) == dead.end();
         made.rails_.push_back(std::move(rail));
     }
     made.registry_ = std::make_shared<Registry>(made.devices_);
@@ -320,7 +401,7 @@ bool open_again(const Device& dead, Device& out, std::string& trouble) {
         if (!adapter.context || port == adapter.ports.end()) continue;
         Device made;
         if (failed(make_device(adapter, port->rail, made, trouble))) continue;
-        trouble = adapter.name + ": it can do less than the one that has died";
+        trouble = adapter.name + ": it can do less than the one that has died, or than others";
         if (made.max_sge < dead.max_sge || made.max_qp_wr < dead.max_qp_wr || made.max_cqe < dead.max_cqe ||
             made.max_srq_wr < dead.max_srq_wr || made.max_rd_atomic < dead.max_rd_atomic || made.has_dc < dead.has_dc ||
             made.has_timestamps < dead.has_timestamps)

@@ -75,8 +75,11 @@ class DeviceSet {
 public:
     // Opens what the configuration names. On failure `error` is one line (variable, value, what is allowed).
     // No device at all: Status::unreachable, error says why. A named rail that doesn't exist: invalid_param. A rail
-    // that is not active is kept, it may come up. (But an adapter that nobody has named, without an active port, is
-    // left out if it can't be opened or lacks the DC transport that others have.)
+    // that is not active is kept, it may come up. (But an adapter that nobody has named is left out if it has no active
+    // port, and either fails or lacks the DC transport that others have.)
+    // An adapter that is dead already is kept, too, as the last ones: its events say so (`fatal`). What is not known of
+    // it is taken to be as with those that live: its ports, and what it can do. Its context is one of theirs. One that
+    // we may not open is none of ours, unless it is named.
     [[nodiscard]] static Status open(const DeviceConfig& config, DeviceSet& out, std::string& error);
     // Names and cheap facts only (no protection domain): what a query of resources needs. Never fails; empty if none.
     [[nodiscard]] static std::vector<std::string> active_ports();
@@ -101,6 +104,9 @@ private:
 // RoCE: where in the table our address is now; when an interface has been down it may be somewhere else. Asks the
 // adapter. Not there (any more): where it was.
 [[nodiscard]] std::uint8_t gid_index_now(ibv_context* context, const Rail& rail);
+
+// It has died, as far as has been heard. Asks for its events.
+[[nodiscard]] bool is_dead(const Device& device);
 
 // The device after its death, if it is there again (by its GUID) and can do what it could. False: `trouble` says why.
 // One that has died in its last life is not opened again: keys of its first one could not be told from those of now.

@@ -13,6 +13,7 @@ bool DeviceEvents::start(ibv_context* context) {
 }
 
 void DeviceEvents::read() {
+    if (!context_) return;
     const std::unique_lock lock(reading_, std::try_to_lock);
     if (!lock.owns_lock()) return; // somebody is at it
     ibv_async_event event;

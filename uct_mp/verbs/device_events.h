@@ -25,6 +25,8 @@ public:
 
     // The device's descriptor is set to not block: reading asks it, and waits for nothing. False: errno.
     [[nodiscard]] bool start(ibv_context* context);
+    // Instead of start(): it could not be opened, and counts as one that has died.
+    void start_dead() { fatal_.store(1, std::memory_order_release); }
     void read();
     [[nodiscard]] Seen seen(unsigned port) const {
         if (port >= kMaxPorts) return {};

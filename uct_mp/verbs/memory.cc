@@ -27,12 +27,6 @@ Status status_of(int error) {
     }
 }
 
-bool is_dead(const Device& device) {
-    if (!device.events) return false;
-    device.events->read();
-    return device.events->seen(0).fatal != 0;
-}
-
 template <class T> std::uint8_t* put(std::uint8_t* at, T value) {
     for (unsigned byte = 0; byte < sizeof(T); ++byte) *at++ = static_cast<std::uint8_t>(value >> (8 * byte));
     return at;
@@ -72,11 +66,13 @@ Status register_once(const DeviceSet& devices, void* address, std::size_t length
             done[i] = true;
             made[i].reset();
             const Device& device = present[i] = registry.device(i);
+            if (device.events && device.events->seen(0).fatal)
+                continue; // nothing is sent over it until it is there again
             made[i].reset(ibv_reg_mr(device.pd.get(), address, length, access));
             if (made[i]) continue;
             const int error = errno;
-            if (is_dead(device)) continue; // nothing is sent over it either until it is there again
-            made = {};                     // deregisters, which may change errno
+            if (is_dead(device)) continue;
+            made = {}; // deregisters, which may change errno
             errno = error;
             return status_of(error);
         }

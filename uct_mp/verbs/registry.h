@@ -38,6 +38,11 @@ public:
     // Opens a device that has died. False: it is not there (yet), `trouble` says why; empty: it has not died, or
     // another thread is at it.
     [[nodiscard]] bool reopen(unsigned device, std::string& trouble);
+    // A process says once that it lacks a life of a device, not with each interface.
+    [[nodiscard]] bool is_first_to_miss(const Device& device) {
+        const unsigned life = device.life + 1u;
+        return missed_[device.index].exchange(life, std::memory_order_relaxed) != life;
+    }
 
     // Gives registered memory back that nobody uses, about `bytes` of it; false: there is none. Called where memory
     // could not be registered for want of it, with no lock held; then it is tried again. To be set before anybody
@@ -61,6 +66,7 @@ private:
     mutable std::mutex mutex_; // of all but lives_
     std::vector<Device> devices_;
     std::array<std::atomic<std::uint8_t>, kMaxDevices> lives_{};
+    std::array<std::atomic<unsigned>, kMaxDevices> missed_{};  // the life, from 1
     std::unordered_map<std::uint64_t, Registration*> regions_; // by id
     std::mutex reopening_;
     std::atomic<std::size_t> locked_{0};

@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -289,6 +291,33 @@ BOOST_AUTO_TEST_CASE(a_full_or_reused_channel_blocks_nobody) {
     notify(next.id, &message, sizeof message);
     BOOST_TEST(poll(&p, 1, 0) == 1);
     close_channel(next);
+}
+
+// Another process's channels come and go: what was duplicated of them is given back.
+BOOST_AUTO_TEST_CASE(descriptors_of_closed_channels_do_not_pile_up) {
+    LocalSession s;
+    Board& board = new_board();
+    constexpr uint32_t kRounds = 20;
+    const pid_t pid = s.child([&](Process&) {
+        for (uint32_t round = 1; round <= kRounds; ++round) {
+            Channel c;
+            if (!open_channel(c)) _exit(1);
+            board.value = c.id;
+            board.ready = round;
+            if (!wait_until([&] { return board.go.load() == round; })) _exit(2);
+            close_channel(c);
+        }
+    });
+    const auto open_files = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };
+    const auto before = open_files();
+    const uint64_t message = 1;
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+        BOOST_REQUIRE(wait_until([&] { return board.ready.load() == round; }));
+        notify(board.value, &message, sizeof message);
+        BOOST_TEST(open_files() <= before + 2); // the one before may still be open
+        board.go = round;
+    }
+    BOOST_TEST(LocalSession::wait_child(pid) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_forked_child_is_a_process_of_its_own) {

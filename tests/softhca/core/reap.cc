@@ -51,7 +51,8 @@ bool clear_qp(Segment& seg, uint32_t index, bool& had_dci) {
     if (qp.qpn.load() == 0 && qp.kind == QpKind::none && seg.rq(index).id == 0) return true;
     Taken how; // from_dead needs no repair, everything goes
     if (!qp.lock.acquire_within(kLockPatience, how)) return false;
-    if (qp.qpn.exchange(0) != 0 && qp.kind != QpKind::none) count_down(seg.device(qp.device).qps);
+    DeviceState& device = seg.device(qp.device);
+    if (qp.qpn.exchange(0) != 0 && qp.kind != QpKind::none && qp.life == device.deaths) count_down(device.qps);
     if (qp.kind == QpKind::dci) {
         had_dci = true;
         if (!return_held_receive(seg, qp.responder, kLockPatience)) {

@@ -43,7 +43,7 @@ void Engine::init_qp(Qp& qp) {
     qp.requester = new Requester(*this, qp);
     qp.requester->position = qps.size();
     qps.push_back(&qp);
-    seg().device(qp.rec->device).qps.fetch_add(1);
+    if (DeviceState& device = seg().device(qp.rec->device); device.deaths == qp.rec->life) device.qps.fetch_add(1);
 }
 
 int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state from, ibv_qp_state to) {
@@ -263,7 +263,7 @@ void Engine::destroy_qp(Qp& qp) {
     qp.requester = nullptr;
     if (qp.send_cq) clean_cq(*qp.send_cq, qpn);
     if (qp.recv_cq && qp.recv_cq != qp.send_cq) clean_cq(*qp.recv_cq, qpn);
-    seg().device(rec.device).qps.fetch_sub(1);
+    if (DeviceState& device = seg().device(rec.device); device.deaths == rec.life) device.qps.fetch_sub(1);
     run_due(now());
     kick();
 }

@@ -91,7 +91,10 @@ void apply_to_device(Segment& seg, uint32_t device, const FaultCommand& c) {
     const auto value = static_cast<uint32_t>(c.value);
     switch (c.verb) {
     case FaultVerb::adapter_death:
-        if (d.dead.exchange(1) == 0) d.deaths.fetch_add(1);
+        if (d.dead.exchange(1) == 0) {
+            d.deaths.fetch_add(1);
+            d.qps = 0; // those that programs still hold are none of the next one's
+        }
         break;
     case FaultVerb::adapter_revive:
         d.dead = 0;

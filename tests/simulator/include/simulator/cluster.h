@@ -227,6 +227,11 @@ public:
         for (std::size_t i = 0; i < hosts.size(); ++i)
             open_one(configs[i], options, rails.empty() ? verbs::DeviceConfig{} : rails[i], hosts[i]);
     }
+    // One more.
+    Node& add(const channel::Config& config, unsigned host) {
+        open_one(config, {}, {}, host);
+        return *nodes_.back();
+    }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }
     std::function<void()> after_progress; // outside of callbacks, after something has happened
