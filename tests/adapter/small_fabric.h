@@ -30,6 +30,7 @@ struct Costs {
     uint32_t wire_header = 0;
     uint32_t dct_contexts = 0, dc_connect_ns = 0, dc_disconnect_ns = 0, dc_busy_backoff_ns = 0, dc_request_ns = 0;
     bool timestamps = false;
+    uint32_t wait_ns = 0, wait_poll_ns = 0, wait_limit = 0;
     operator AdapterLimits() const {
         AdapterLimits l{};
         l.qp_cache_entries = qp_cache_entries;
@@ -48,6 +49,10 @@ struct Costs {
         l.dc_disconnect_ns = dc_disconnect_ns;
         l.dc_busy_backoff_ns = dc_busy_backoff_ns;
         l.dc_request_ns = dc_request_ns;
+        l.has_wait = 1;
+        l.wait_ns = wait_ns;
+        l.wait_poll_ns = wait_poll_ns;
+        l.wait_limit = wait_limit;
         return l;
     }
 };

@@ -16,7 +16,7 @@ SKIPS = os.path.join(SOURCE, "tests", "judges", "pyverbs-skips.txt")
 KINDS = ("skips", "varies", "fails", "left-out")
 
 # Modules for which the list leaves nothing to run are no case (their tests are in the list, one line per module).
-MODULES = ("addr", "atomic", "cq", "cq_events", "cqex", "device", "fork", "mlx5_cq", "mlx5_dc", "mlx5_timestamp", "mr",
+MODULES = ("addr", "atomic", "cq", "cq_events", "cqex", "device", "fork", "mlx5_cq", "mlx5_dc", "mlx5_raw_wqe", "mlx5_timestamp", "mr",
            "odp", "parent_domain", "pd", "qp", "qpex", "relaxed_ordering", "shared_pd", "srq", "tag_matching",
            "flow", "rss_traffic", "efa_srd", "efadv")
 

@@ -66,6 +66,83 @@ ucs_status_t uct_mp_ep_query_paths(uct_ep_h ep, uct_mp_path_t* paths, size_t pat
  */
 ucs_status_t uct_mp_iface_query_adapters(uct_iface_h iface, unsigned* count);
 
+/*
+ * Queues that wait: tasks that an adapter executes while no processor looks. A queue leads to one peer over one rail. A
+ * task is a list: wait for words of ours, put data into the peer's memory, put a word behind it. A word is 8 bytes of
+ * registered memory, aligned, with one writer. It never passes a value that somebody waits for: what is compared is
+ * equality. Of data and words that came over one queue, the word is behind.
+ *
+ * Nothing of it happens unless these functions are called. The adapter has to be one that waits for data (raw requests
+ * of the mlx5 interface); whether it is so is found out by trying. That has been tried with the emulated adapter only.
+ *
+ * Threads: that of the interface's worker. All queues of an interface are gone when it closes. Bounded: so many queues
+ * per rail and requests per adapter, see the errors of create.
+ */
+typedef struct uct_mp_task_queue* uct_mp_task_queue_h;
+
+enum {
+    UCT_MP_TASK_HALF_SIZE = 32, /* bytes: what a half of a queue tells the other one, to be connected */
+    UCT_MP_TASK_ENDED_SIZE = 24 /* bytes: what it tells when it is dead */
+};
+
+/* Fields are only ever added at the end. */
+typedef struct uct_mp_task_queue_attr {
+    uint64_t posted, done; /* tasks; of them, complete for certain */
+    int failed, dead;      /* it executes nothing more; nothing leaves or arrives any more */
+} uct_mp_task_queue_attr_t;
+
+/*
+ * Whether a rail (by its number, from 0) has an adapter that waits. The first call begins a self-test of some
+ * milliseconds. UCS_INPROGRESS: call progress and ask again; UCS_ERR_UNSUPPORTED: it does not, or not an interface of
+ * mp_rc or mp_dc; UCS_ERR_UNREACHABLE: its port is down; UCS_ERR_INVALID_PARAM: no such rail.
+ */
+ucs_status_t uct_mp_tasks_query(uct_iface_h iface, unsigned rail);
+/* Takes what is complete of all queues, and goes on with self-tests. How many completions. */
+unsigned uct_mp_tasks_progress(uct_iface_h iface);
+
+/*
+ * A half of a queue that has `depth` requests (waits, writes and words; 1 to 1024) under way at most. A command to the
+ * adapter, and another one to connect. UCS_ERR_UNSUPPORTED: uct_mp_tasks_query() has not said UCS_OK;
+ * UCS_ERR_NO_RESOURCE: there are too many; UCS_ERR_UNREACHABLE: the port is down.
+ */
+ucs_status_t uct_mp_task_queue_create(uct_iface_h iface, unsigned rail, unsigned depth, uct_mp_task_queue_h* queue);
+/* Whatever it has under way is lost. Who wants to know how far it has come ends it before. */
+void uct_mp_task_queue_destroy(uct_mp_task_queue_h queue);
+/* What is to be told to the other half: UCT_MP_TASK_HALF_SIZE bytes. */
+ucs_status_t uct_mp_task_queue_tell(uct_mp_task_queue_h queue, void* half);
+/* UCS_ERR_INVALID_PARAM: `half` is none, or of another kind of network, or it is connected already. */
+ucs_status_t uct_mp_task_queue_connect(uct_mp_task_queue_h queue, const void* half, size_t size);
+
+/*
+ * The requests of the next task, in order. Memory is registered with the interface's domain, remote keys come from the
+ * peer that the queue leads to. UCS_ERR_NO_RESOURCE: more than `depth`; UCS_ERR_INVALID_PARAM: a word that is not
+ * aligned, more than 2 GiB; UCS_ERR_UNREACHABLE: the adapter here or there has no key for it.
+ */
+ucs_status_t uct_mp_task_wait(uct_mp_task_queue_h queue, const uint64_t* word, uct_mem_h memh, uint64_t value);
+ucs_status_t uct_mp_task_write(uct_mp_task_queue_h queue, const void* from, size_t length, uct_mem_h memh,
+                               uint64_t remote, uct_rkey_t rkey);
+ucs_status_t uct_mp_task_word(uct_mp_task_queue_h queue, uint64_t value, uint64_t remote, uct_rkey_t rkey);
+/*
+ * The task is posted as a whole, or not. UCS_ERR_NO_RESOURCE: when others are complete, it stays as it is;
+ * UCS_ERR_IO_ERROR: the queue has failed or is not connected, the task is forgotten; UCS_ERR_INVALID_PARAM: it is
+ * empty.
+ */
+ucs_status_t uct_mp_task_post(uct_mp_task_queue_h queue);
+
+/* `size`: sizeof(*attr) of the caller. After uct_mp_tasks_progress(). */
+ucs_status_t uct_mp_task_queue_query(uct_mp_task_queue_h queue, uct_mp_task_queue_attr_t* attr, size_t size);
+/*
+ * Ends our half. UCS_INPROGRESS: call progress, and again. UCS_OK: it is dead; `ended`, UCT_MP_TASK_ENDED_SIZE bytes,
+ * is to be told to the other half.
+ */
+ucs_status_t uct_mp_task_queue_end(uct_mp_task_queue_h queue, void* ended);
+/*
+ * What the dead other half has told: how many of our tasks are complete for certain. Those behind have arrived or not,
+ * in order, and the other side's words tell which; nothing of them comes any more. UCS_INPROGRESS: our half is not dead
+ * yet; UCS_ERR_INVALID_PARAM: not what a dead half tells.
+ */
+ucs_status_t uct_mp_task_queue_how_far(uct_mp_task_queue_h queue, const void* ended, size_t size, uint64_t* done);
+
 /* Of the library that is loaded: "0.1.0". */
 const char* uct_mp_version(void);
 

@@ -169,6 +169,11 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
 
 unsigned Iface::adapters() const { return static_cast<unsigned>(md_.devices().devices().size()); }
 
+Tasks& Iface::tasks() {
+    if (!tasks_) tasks_ = std::make_unique<Tasks>(md_.devices(), services_);
+    return *tasks_;
+}
+
 std::size_t Iface::concurrent_endpoints() const {
     return config_.transport == connect::Transport::dc ? config_.dci_count * md_.devices().rails().size() : 0;
 }

@@ -17,6 +17,7 @@
 #include "uct_mp/ucx/peers.h"
 #include "uct_mp/ucx/services.h"
 #include "uct_mp/ucx/shared_statistics.h"
+#include "uct_mp/ucx/tasks.h"
 #include "uct_mp/ucx/wakeup.h"
 
 namespace ucx_mp::face {
@@ -38,6 +39,7 @@ public:
     [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
     [[nodiscard]] unsigned adapters() const;
+    [[nodiscard]] Tasks& tasks(); // made when it is asked for
     // mp_dc: so many peers can be sent to at a time. 0: no limit.
     [[nodiscard]] std::size_t concurrent_endpoints() const;
     // Messages are copied out of the receive buffers: bytes/s of a stream of them, and the s that a full one takes
@@ -101,6 +103,7 @@ private:
     Wakeup wakeup_;
     Background background_;
     SharedStatistics statistics_;
+    std::unique_ptr<Tasks> tasks_;
 };
 
 } // namespace ucx_mp::face

@@ -171,6 +171,23 @@ QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues
     return if_good(std::move(qp), error);
 }
 
+QueuePair create_waiting_rc(const Device& device, const Rail& rail, ibv_cq* cq, const QueuePairLimits& limits) {
+    ibv_qp_init_attr_ex init{};
+    init.qp_type = IBV_QPT_RC;
+    init.send_cq = init.recv_cq = cq;
+    init.pd = device.pd.get();
+    init.cap = send_capabilities(device, limits);
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+    mlx5dv_qp_init_attr raw{};
+    raw.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+    raw.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE;
+    QueuePair qp(mlx5dv_create_qp(device.context.get(), &init, &raw));
+    if (!qp) return nullptr;
+    const int error = rc_to_init(qp.get(), rail.port);
+    return if_good(std::move(qp), error);
+}
+
 int to_reset(ibv_qp* qp) {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RESET;

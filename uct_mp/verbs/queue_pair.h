@@ -57,6 +57,10 @@ struct Queues {
 [[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues,
                                   const QueuePairLimits& limits, std::uint32_t* granted_inline,
                                   QueuePair* broken = nullptr);
+// Likewise, but it also takes raw requests of the mlx5 interface, beside RDMA writes by ibv_wr_*, and receives nothing.
+// EOPNOTSUPP: no such adapter.
+[[nodiscard]] QueuePair create_waiting_rc(const Device& device, const Rail& rail, ibv_cq* cq,
+                                          const QueuePairLimits& limits);
 // RESET -> INIT, as create_rc() does it: for one that has been in use before. 0 or errno.
 [[nodiscard]] int init_rc(ibv_qp* qp, const Rail& rail);
 // Any state -> RESET: nothing comes in or goes out. It forgets everything but its number and its attributes. 0 or

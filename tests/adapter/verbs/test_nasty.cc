@@ -7,9 +7,20 @@
 #include <atomic>
 
 #include "children.h"
+#include "dc_queue_pairs.h"
 #include "fixture.h"
 
 using namespace verbs_test;
+
+namespace {
+
+ibv_qp* dc_initiator(const Adapter& a) {
+    try {
+        return dc_test::create_initiator(a.pd, a.cq, 4);
+    } catch (const std::runtime_error&) { return nullptr; }
+}
+
+} // namespace
 
 BOOST_AUTO_TEST_CASE(query_that_is_stale_or_refused) {
     Pair p;
@@ -327,7 +338,9 @@ BOOST_AUTO_TEST_CASE(what_an_adapter_lacks) {
         BOOST_CHECK_EQUAL(srq != nullptr, !on);
         if (srq) BOOST_CHECK_EQUAL(ibv_destroy_srq(srq), 0);
         lacks("dc", on);
-        BOOST_CHECK_EQUAL(mlx5dv_is_supported(a.context->device), !on);
+        ibv_qp* dci = dc_initiator(a);
+        BOOST_CHECK_EQUAL(dci != nullptr, !on);
+        if (dci) BOOST_CHECK_EQUAL(ibv_destroy_qp(dci), 0);
         lacks("timestamps", on);
         ibv_values_ex values{};
         values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;

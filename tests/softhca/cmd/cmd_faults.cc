@@ -26,10 +26,12 @@ Nasty ones:
   place-delay TIME DEVICE                data appear this long after their acknowledgment
   place-delay-qp TIME DEVICE             likewise by up to TIME, another for each queue pair: one overtakes the other
   flush-accepted on|off DEVICE           accepted receives are flushed when the queue pair errs
+  wait-prefetch on|off DEVICE            data of what is behind a WAIT are read early, unless fenced
+  wait-endian on|off DEVICE              a WAIT that is not for equality compares big-endian numbers
   query truthful|stale|refused DEVICE    what ibv_query_qp says
   lacks WHAT on|off DEVICE               cannot do it, or does not keep to it: dc, timestamps, apm, resize (of completion
                                          queues), srq, read-push (reads see what was written before them), write-order
-                                         (the last word of a write is written last)
+                                         (the last word of a write is written last), wait (on data)
   loopback-fails on|off PORT             traffic to oneself needs the port up
   address-handles refused|granted PORT   ibv_create_ah on it fails, as over RoCE when a neighbour is silent
   queue-pairs refused|granted PORT       they are made, but none gets from RESET to INIT

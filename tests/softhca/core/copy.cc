@@ -1,4 +1,5 @@
 // Copies and atomics between processes.
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "core/guarded_copy.h"
 #include "core/liveness.h"
+#include "core/notify.h"
 #include "core/process.h"
 #include "core/process_impl.h"
 
@@ -174,8 +176,29 @@ static_assert(kAtomicLocks == 1u << 10);
 } // namespace
 
 CopyResult Process::write_to(uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
-    if (slot != slot_) return copy_remote<Direction::write>(*segment_, slot, remote, local, length);
-    return write_here(reinterpret_cast<char*>(remote), local, length);
+    const CopyResult result = slot != slot_ ? copy_remote<Direction::write>(*segment_, slot, remote, local, length)
+                                            : write_here(reinterpret_cast<char*>(remote), local, length);
+    if (segment_->proc(slot).waiting.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        tell_waiting(slot, remote, length);
+    return result;
+}
+
+// Not ordered with the look of a queue that is about to stand: that one looks again by itself, a little later.
+void Process::tell_waiting(uint32_t slot, uint64_t address, uint64_t length) {
+    if (virtual_now_) return g_written(address, length);
+    segment_->proc(slot).written.store(1);
+    ring(slot);
+}
+
+void Process::ring(uint32_t slot) {
+    std::atomic<uint32_t>& bell = segment_->proc(slot).bell;
+    bell.fetch_add(1);
+    (void)syscall(SYS_futex, &bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void Process::await_bell(uint32_t seen, Nanos most) {
+    const timespec limit{static_cast<time_t>(most / 1000000000), static_cast<long>(most % 1000000000)};
+    (void)syscall(SYS_futex, &segment_->proc(slot_).bell, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
 CopyResult Process::read_from(uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
@@ -192,13 +215,20 @@ CopyResult Process::atomic_at(uint32_t slot, uint64_t remote, bool swap, uint64_
                                      : softhca_guarded_add(word, compare_add, old);
         return fault ? CopyResult::fault : CopyResult::ok;
     };
-    if (slot == slot_ && virtual_now_) return here(); // single-threaded by definition
+    if (slot == slot_ && virtual_now_) { // single-threaded by definition
+        const CopyResult result = here();
+        if (segment_->proc(slot).waiting.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            tell_waiting(slot, remote, sizeof(uint64_t));
+        return result;
+    }
     // Everybody takes the lock, the process that owns the memory too: a remote atomic is a read and a write.
     SharedLock& lock = atomic_lock(*segment_, slot, remote);
     (void)lock.acquire(); // from_dead: the other's atomic has happened (one write) or not; nothing to repair
     CopyResult result = CopyResult::ok;
     if (slot == slot_) {
         result = here();
+        if (segment_->proc(slot).waiting.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            tell_waiting(slot, remote, sizeof(uint64_t));
     } else {
         uint64_t value = 0;
         const iovec local{&value, sizeof value};

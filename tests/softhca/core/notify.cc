@@ -20,6 +20,7 @@
 namespace softhca {
 
 void (*g_touched)(uint32_t device) = nullptr;
+void (*g_written)(uint64_t, uint64_t) = nullptr;
 
 namespace {
 

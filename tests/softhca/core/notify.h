@@ -43,5 +43,7 @@ void raise_object_event(Segment&, uint64_t async_channel, uint32_t type, uint64_
 // Virtual time: called with a device whose node may have something new to see (completion, RDMA data, port or device
 // event); nullptr in real time. sim/hooks.cc sets it.
 extern void (*g_touched)(uint32_t device);
+// Virtual time: called with memory that has been written while some send queue stands at a WAIT (engine/waits.h).
+extern void (*g_written)(uint64_t address, uint64_t length);
 
 } // namespace softhca

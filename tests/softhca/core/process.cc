@@ -89,6 +89,7 @@ uint32_t claim_slot(Segment& seg, uint32_t wanted, int32_t pid) {
         p.stop_request = 0;
         for (auto& h : p.hazard) h = 0;
         for (auto& a : p.announcing) a = 0;
+        p.waiting = p.written = 0;
         p.state.store(ProcState::starting, std::memory_order_release); // last: a reaper sees all or nothing
     }
     seg.table_lock.release();

@@ -77,10 +77,15 @@ public:
     static void clear_mr(std::atomic<uint32_t>* cell) { cell->store(0, std::memory_order_release); }
     // A free one of these cells of our slot, which now says `value`; a full barrier. Waits while all are in use.
     static std::atomic<uint32_t>& take_cell(std::atomic<uint32_t> (&cells)[kHazards], uint32_t value);
+    // Wakes who is in await_bell() of the process in `slot`.
+    void ring(uint32_t slot);
+    // Returns when somebody has rung at this process since ProcSlot::bell was `seen`, after `most`, or earlier.
+    void await_bell(uint32_t seen, Nanos most);
     void wait_mr_unused(uint32_t index); // dereg: until no live process copies through it (bounded, 2 s, then warns)
 
 private:
     friend struct ProcessImpl;
+    void tell_waiting(uint32_t slot, uint64_t address, uint64_t length); // that it has been written
     Segment* segment_ = nullptr;
     uint32_t slot_ = 0, node_ = kNone;
     const Nanos* virtual_now_ = nullptr;

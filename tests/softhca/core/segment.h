@@ -21,7 +21,7 @@ namespace softhca {
 using Off = uint64_t; // byte offset in the segment, 0 = none
 
 inline constexpr uint32_t kSegmentMagic = 0x53484341; // "SHCA"
-inline constexpr uint32_t kSegmentVersion = 5;
+inline constexpr uint32_t kSegmentVersion = 6;
 inline constexpr uint64_t kSegmentBytes = 1ull << 35; // address space, sparse
 inline constexpr uint32_t kMaxProcs = 1024;
 inline constexpr uint32_t kQpBits = 20; // QPN = index | reuse count << kQpBits (24 bits)
@@ -52,6 +52,9 @@ struct alignas(64) ProcSlot {
     // CQ index + 1 that a thread is sending an event of, from before it takes `armed` until the event is on its way. Of
     // a killed process: CqRec::owed.
     std::atomic<uint32_t> announcing[kHazards];
+    // Send queues of this process that stand at a WAIT (engine/waits.h). Who writes to its memory says so in `written`
+    // then, and rings: its helper thread sleeps at `bell`.
+    std::atomic<uint32_t> waiting, written, bell;
     char command[32];
     // Held by the main thread (core/liveness.h). The kernel marks it when that ends (a robust mutex), by exit, signal
     // or exec: before its number can be given to another process, and long before anybody has looked.
@@ -127,6 +130,8 @@ struct alignas(64) DeviceState {
     std::atomic<uint32_t>
         place_delay_qp_ns;                // likewise, each queue pair by itself: at most this long (engine/placement.h)
     std::atomic<uint32_t> flush_accepted; // receives accepted but not yet placed are flushed when the QP errs
+    std::atomic<uint32_t> wait_prefetch;  // data of what is behind a WAIT are read early, unless fenced
+    std::atomic<uint32_t> wait_endian;    // a WAIT that is not for equality compares big-endian numbers
     std::atomic<uint32_t> query_mode;     // QueryMode of ibv_query_qp
     std::atomic<uint32_t> lacks;          // bit: Lack
     std::atomic<uint32_t> max_qps;        // no more are made while there are so many; 0: what the session has room for
@@ -140,8 +145,9 @@ struct alignas(64) DeviceState {
     Off qp_cache; // uint32_t[qp_cache_entries], 0 = none
 };
 enum class QueryMode : uint32_t { truthful, stale, refused };
-// What an adapter cannot do, or does not keep to, when told so (fault `lacks`). The last two: see engine/placement.h.
-enum class Lack : uint32_t { dc, timestamps, apm, resize, srq, read_push, write_order };
+// What an adapter cannot do, or does not keep to, when told so (fault `lacks`). read_push, write_order: see
+// engine/placement.h.
+enum class Lack : uint32_t { dc, timestamps, apm, resize, srq, read_push, write_order, wait };
 inline bool DeviceState::lack(Lack what) const {
     return lacks.load(std::memory_order_relaxed) >> static_cast<uint32_t>(what) & 1;
 }

@@ -324,6 +324,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
         charge_completions(cq, static_cast<uint32_t>(n), receives);
     }
     cq.end_use();
+    poll_waits(cq.rec->device);
     if (n == 0) empty_poll(cq);
     return n; // after an overrun, too: what is there is still valid
 }

@@ -11,6 +11,7 @@
 #include "engine/placement.h"
 #include "engine/read_stream.h"
 #include "engine/requester.h"
+#include "engine/waits.h"
 
 namespace softhca {
 
@@ -31,7 +32,8 @@ unsigned cores() {
     return n;
 }
 
-Engine::Engine(Process& process, bool virtual_time) : process_(process), virtual_time_(virtual_time) {
+Engine::Engine(Process& process, bool virtual_time)
+    : process_(process), waiting_(process.seg().proc(process.slot()).waiting), virtual_time_(virtual_time) {
     Segment& seg = process.seg();
     modelled_ = seg.fabric.modelled.load() != 0 || virtual_time;
     chunk_packets_ = modelled_ ? std::clamp<uint32_t>(seg.img().chunk_mtus, 1, 64) : 64;
@@ -46,7 +48,7 @@ Engine::~Engine() {
             std::lock_guard guard(sleep_mutex_);
             stopping_ = true;
         }
-        sleep_.notify_all();
+        process_.ring(process_.slot());
         thread_.join();
     }
     // What was still under way ends with the engine; the events that name it are never fired.
@@ -151,7 +153,7 @@ void Engine::kick() {
         return;
     }
     std::lock_guard guard(sleep_mutex_);
-    if (due + kSpin < sleeping_until_) sleep_.notify_one();
+    if (due + kSpin < sleeping_until_) process_.ring(process_.slot());
 }
 
 void Engine::expect_sleep() {
@@ -159,13 +161,39 @@ void Engine::expect_sleep() {
     std::lock_guard guard(sleep_mutex_);
     seen_polls_ = poll_count_.load(std::memory_order_relaxed) + kPollsAfterArming;
     const Nanos due = next_due_.load(std::memory_order_relaxed);
-    if (due != kNever && (left_alone_ || due + kSpin < sleeping_until_)) sleep_.notify_one();
+    if (due != kNever && (left_alone_ || due + kSpin < sleeping_until_)) process_.ring(process_.slot());
 }
 
 // More processes than processors: looking costs the others' time, and a turn of theirs is longer.
 Nanos Engine::left_alone_for() const {
     const uint32_t each = std::max(1u, process_.seg().live_procs.load(std::memory_order_relaxed) / cores());
     return std::min(each * kLeftAlone, kMostLeftAlone);
+}
+
+// Others ring without the lock, having said why: that is looked at after the bell. While the program polls it looks at
+// its waits by itself.
+void Engine::sleep_for(std::unique_lock<std::mutex>& lock, Nanos most) {
+    const ProcSlot& own = seg().proc(process_.slot());
+    const uint32_t seen = own.bell.load();
+    if (own.written.load() != 0 && !left_alone_) return;
+    lock.unlock();
+    process_.await_bell(seen, most);
+    lock.lock();
+}
+
+Waits& Engine::waits() {
+    if (!waits_) waits_ = std::make_unique<Waits>(*this);
+    return *waits_;
+}
+
+void Engine::look_at_waits(uint32_t device) {
+    const std::unique_lock guard(mutex, std::try_to_lock);
+    if (!guard || !waits_) return;
+    const Nanos t = now();
+    waits_->look(device, t);
+    if (virtual_time_) return;
+    run_due(t);
+    next_due_.store(scheduler_.next_due(), std::memory_order_relaxed);
 }
 
 // Drives the engine when nobody polls: sleeps until shortly before the next event, then spins. While the program polls
@@ -185,26 +213,29 @@ void Engine::helper() {
             if (due == kNever) {
                 sleeping_until_ = kNever;
                 // Bounded, because nobody wakes us when the fabric changes.
-                sleep_.wait_for(lock, std::chrono::milliseconds(10));
+                sleep_for(lock, 10000000);
             } else if (program_polls) {
                 left_alone_ = true;
-                sleep_.wait_for(lock, std::chrono::nanoseconds(left_alone_for()));
+                sleep_for(lock, left_alone_for());
                 left_alone_ = false;
                 continue; // what is due is the program's, if it has polled meanwhile
             } else if (due > t + kSpin) {
                 sleeping_until_ = due - kSpin;
-                sleep_.wait_for(lock, std::chrono::nanoseconds(std::min<Nanos>(due - kSpin - t, 10000000)));
+                sleep_for(lock, std::min<Nanos>(due - kSpin - t, 10000000));
             }
             sleeping_until_ = 0;
             if (stopping_) return;
         }
         const bool changed =
             seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed);
+        const bool written = seg().proc(process_.slot()).written.exchange(0) != 0;
         const Nanos soon = next_due_.load(std::memory_order_relaxed);
-        if (!changed && (soon == kNever || soon > now() + kSpin)) continue;
-        for (int i = 0; i < 100000 && next_due_.load(std::memory_order_relaxed) > now() && !changed; ++i) cpu_relax();
+        if (!changed && !written && (soon == kNever || soon > now() + kSpin)) continue;
+        for (int i = 0; i < 100000 && next_due_.load(std::memory_order_relaxed) > now() && !changed && !written; ++i)
+            cpu_relax();
         std::lock_guard guard(mutex);
         if (changed) note_fabric_change();
+        if (written && waits_) waits_->look_all(now());
         run_due(now());
         next_due_.store(scheduler_.next_due(), std::memory_order_relaxed);
     }

@@ -3,7 +3,6 @@
 // sleeps until shortly before the next event. In virtual time: World::step() only.
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <thread>
 
@@ -13,6 +12,7 @@
 
 namespace softhca {
 
+class Waits;
 struct FlightPool; // requester.cc
 struct FlightPoolDelete {
     void operator()(FlightPool*) const;
@@ -55,6 +55,7 @@ public:
     // ---- data path (fast_path.cc, completion.cc) ----
     // 0 or an errno, nothing of `desc` is kept beyond the call except SGE target memory.
     int post_send(Qp& qp, const SendDesc& desc);
+    int post_raw(Qp& qp, const SendDesc& desc); // likewise, of a request with the flag kRaw
     int post_recv(RecvQ& queue, const ibv_recv_wr& wr, uint32_t device, uint32_t pd);
     int poll_cq(Cq& cq, int entries, ibv_wc* wc);
     // ibv_cq_ex: next valid entry placed for reading (receive data already copied), nullptr if empty.
@@ -62,6 +63,13 @@ public:
     static void retire(Cqe& e); // gives the entry's receive back to its queue; before consume_cqe
     void consume_cqe(Cq& cq);   // done with the entry next_cqe returned
     int arm_cq(Cq& cq, bool solicited_only);
+    // Send queues of that adapter which stand at a WAIT look at their words: at each poll, since the program may have
+    // written. Try-lock.
+    void poll_waits(uint32_t device) {
+        if (waiting_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            look_at_waits(device);
+    }
+    Waits& waits();             // mutex
     void empty_poll(Cq& cq);    // after a poll that found nothing: gives way if cores are scarce
     uint32_t send_room(Qp& qp); // requests that the send queue takes now
     // wr_id of a completion entry (receive entries name a ring position).
@@ -111,6 +119,8 @@ private:
     void run_due(Nanos now);
     void deliver_gathered();
     void helper();
+    void sleep_for(std::unique_lock<std::mutex>& lock, Nanos most);
+    void look_at_waits(uint32_t device);
     [[nodiscard]] Nanos left_alone_for() const;
     void sweep();
     void forget_qp(const Qp& qp);
@@ -122,6 +132,7 @@ private:
     uint8_t check_local(const Qp& qp, const SendDesc& desc) const;
     void note_fabric_change();
     Process& process_;
+    const std::atomic<uint32_t>& waiting_; // ProcSlot::waiting of ours
     Scheduler scheduler_;
     std::unique_ptr<Network> network_;
     std::atomic<Nanos> next_due_{kNever};
@@ -131,13 +142,13 @@ private:
     uint32_t chunk_packets_ = 4;
     std::atomic<uint32_t> generation_{0};
     std::vector<Requester*> graveyard_;
+    std::unique_ptr<Waits> waits_;      // made by the first that stands
     std::vector<ReadStream*> gathered_; // what has arrived there is not copied yet
     Nanos gathered_until_ = 0;          // events that are due later find it copied
     bool gathers_ = false;              // in run_due()
     std::thread thread_;
     bool thread_started_ = false, stopping_ = false;
-    std::mutex sleep_mutex_; // the innermost one. It guards stopping_ and what follows
-    std::condition_variable sleep_;
+    std::mutex sleep_mutex_;   // the innermost one. It guards stopping_ and what follows
     Nanos sleeping_until_ = 0; // the helper, which kick() wakes before; 0: it does not sleep, or kick() lets it
     bool left_alone_ = false;  // it sleeps because the program polls
     uint64_t seen_polls_ = 0;  // poll_count_ up to here tells of no polling

@@ -43,6 +43,12 @@ int Engine::post_send(Qp& qp, const SendDesc& d) {
     return post_slow(qp, d, total);
 }
 
+int Engine::post_raw(Qp& qp, const SendDesc& d) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < d.sges; ++i) total += d.sge[i].length;
+    return post_slow(qp, d, total);
+}
+
 // True: executed and completed. False: nothing has happened that the slow path would not do again in the same way.
 bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total) {
     QpRec& peer = *rq.peer;
@@ -143,11 +149,12 @@ int Engine::post_slow(Qp& qp, const SendDesc& d, uint64_t total) {
     const uint32_t state = qp.rec->state.load();
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
         if (rq.outstanding() == 0) {
-            rq.push_completion(d.wr_id, static_cast<uint8_t>(d.opcode), 0, IBV_WC_WR_FLUSH_ERR, t);
+            const uint8_t opcode = d.flags & kRaw ? kWait : static_cast<uint8_t>(d.opcode);
+            rq.push_completion(d.wr_id, opcode, 0, IBV_WC_WR_FLUSH_ERR, t);
             return 0;
         }
     }
-    uint8_t bad = check_local(qp, d);
+    uint8_t bad = d.bad ? d.bad : check_local(qp, d);
     if (total > kMaxMessage || (qp.kind == QpKind::ud && total > rq.mtu)) bad = IBV_WC_LOC_LEN_ERR;
     if (rq.idle() && !bad) {
         const bool addressed = qp.kind == QpKind::ud || qp.kind == QpKind::dci;

@@ -144,14 +144,21 @@ struct SendDesc {
     const Ah* ah = nullptr; // UD, DCI
     uint32_t remote_qpn = 0, remote_qkey = 0;
     uint64_t dc_key = 0;
+    uint8_t bad = 0; // ibv_wc_status that it fails with when its turn comes; 0: what the engine finds
 };
+
+// What a raw request (mlx5dv_wr_raw_wqe) has beside ibv_wr_opcode and IBV_SEND_*. A WAIT has no data: remote_addr is
+// the word, rkey its local key, compare_add and swap are value and mask as they lie in memory, imm is a WaitOp.
+inline constexpr uint8_t kWait = 0x40;
+inline constexpr uint32_t kRaw = 1u << 16;        // completes as IBV_WC_DRIVER2, and only if it asks to itself
+inline constexpr uint32_t kSmallFence = 1u << 17; // its data are not read before what is posted before it is through
 
 struct SendWqe { // in the private send ring
     uint64_t wr_id;
     uint64_t remote_addr, compare_add, swap;
-    uint64_t dc_key;
-    uint64_t total; // bytes
-    Nanos posted;   // if the adapter does not know of it at once (HostTime), else 0
+    uint64_t dc_key; // RC: its data (char[]), if they have been read early
+    uint64_t total;  // bytes
+    Nanos posted;    // if the adapter does not know of it at once (HostTime), else 0
     uint32_t rkey, imm, flags;
     uint32_t first_psn, packets; // assigned when first sent
     uint32_t remote_qpn, remote_qkey;
@@ -161,9 +168,10 @@ struct SendWqe { // in the private send ring
     uint8_t sges;
     uint8_t inlined;
     uint8_t assigned;  // PSNs are fixed
-    uint8_t done;      // read, atomic: response is complete; UD, UC: sent
+    uint8_t done;      // read, atomic: response is complete; UD, UC: sent; WAIT: passed
+    uint8_t early;     // its data have been read early (fault wait-prefetch)
     uint8_t bad;       // ibv_wc_status that it fails with when its turn comes (local key, length)
-    uint64_t received; // read: response bytes placed in order
+    uint64_t received; // read: response bytes placed in order; WAIT: 1 when its word has been seen to have the value
 };
 
 struct QpCaps {
@@ -178,12 +186,13 @@ struct Qp {
         ibv_qp qp;
         ibv_qp_ex ex;
     };
-    // DC address setters of a DCI (mlx5dv_qp_ex_from_ibv_qp_ex), made when first asked for.
-    struct DcFace {
+    // DC address setters of a DCI, raw requests (mlx5dv_qp_ex_from_ibv_qp_ex): made when first asked for.
+    struct DvFace {
         mlx5dv_qp_ex ex;
         Qp* qp;
     };
-    std::unique_ptr<DcFace> dc_face;
+    std::unique_ptr<DvFace> dv_face;
+    bool takes_raw = false; // MLX5DV_QP_EX_WITH_RAW_WQE
     QpRec* rec;
     uint32_t index;
     QpKind kind;

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "engine/read_stream.h"
+#include "engine/waits.h"
 
 namespace softhca {
 
@@ -26,6 +27,8 @@ uint8_t wc_opcode(uint8_t wr) {
         return IBV_WC_COMP_SWAP;
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
         return IBV_WC_FETCH_ADD;
+    case kWait: // and all other raw ones
+        return IBV_WC_DRIVER2;
     default:
         return IBV_WC_SEND;
     }
@@ -39,7 +42,9 @@ Requester::Requester(Engine& engine, Qp& qp)
     source_qpn = qp.rec->qpn.load();
 }
 
-Requester::~Requester() = default;
+Requester::~Requester() {
+    for (uint64_t pos = head_; pos < tail_; ++pos) forget_early(wqe(pos));
+}
 
 // Chunks in flight are few compared with queue pairs: one pool for all of them (Engine::mutex). It owns also those that
 // are on their way when the engine ends.
@@ -73,6 +78,8 @@ LocalData Requester::data_of(SendWqe& w) {
     LocalData d;
     if (w.inlined)
         d.flat = reinterpret_cast<const char*>(&w + 1);
+    else if (w.early) [[unlikely]]
+        d.flat = reinterpret_cast<const char*>(w.dc_key);
     else {
         d.sge = sges(w);
         d.sges = w.sges;
@@ -128,6 +135,8 @@ int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos pos
         w.sges = static_cast<uint8_t>(d.sges);
         std::copy_n(d.sge, d.sges, sges(w));
     }
+    if (engine_.seg().device(rec_.device).wait_prefetch.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        read_early(w);
     ++tail_;
     if (posted > now) [[unlikely]]
         wake_at(posted);
@@ -191,12 +200,17 @@ void Requester::assign(SendWqe& w) {
 bool Requester::next_chunk(Chunk& c, Nanos now) {
     if (dead_ || !sending() || now < paused_until_) return false;
     // Behind a request that is repeated: a read whose data are all here. It has nothing left to ask for, and a request
-    // for nothing would look like a new one and take a packet number.
-    while (next_ < tail_ && wqe(next_).assigned && reads(wqe(next_).opcode) && wqe(next_).done) {
-        ++next_;
-        next_offset_ = 0;
+    // for nothing would look like a new one and take a packet number. Nor has a WAIT that is over.
+    for (; next_ < tail_; ++next_, next_offset_ = 0) {
+        const SendWqe& w = wqe(next_);
+        if (w.assigned && w.done && (reads(w.opcode) || w.opcode == kWait)) continue;
+        if (w.opcode != kWait) break;
+        if (!pass_wait(now)) return false;
     }
-    if (next_ >= tail_) return false;
+    if (next_ >= tail_) {
+        settle(); // a WAIT was the last
+        return false;
+    }
     SendWqe& w = wqe(next_);
     const bool started = w.assigned;
     if (!may_start(w, now)) return false;
@@ -422,6 +436,7 @@ void Requester::settle() {
 }
 
 void Requester::retire() {
+    if (stands_) engine_.waits().leave(*this, engine_.now());
     dead_ = true;
     ++era_;
     dc_release();

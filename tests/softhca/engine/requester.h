@@ -66,6 +66,7 @@ public:
 
 private:
     friend class ReadStream;
+    friend class Waits;
     friend struct FlightPool;
     struct Flight { // a chunk between injection and arrival
         Flight *next, *prev;
@@ -87,6 +88,10 @@ private:
     ibv_sge* sges(SendWqe& w) { return reinterpret_cast<ibv_sge*>(&w + 1); }
     LocalData data_of(SendWqe& w);
     void grow();
+    // waits.cc
+    bool pass_wait(Nanos now); // the next request is a WAIT: whether it is over
+    void read_early(SendWqe& w);
+    static void forget_early(SendWqe& w);
     bool sending() const;
     bool started() { return head_ < tail_ && wqe(head_).assigned; } // something waits for its answer
     bool may_start(SendWqe& w, Nanos now);
@@ -151,6 +156,7 @@ private:
     Nanos paused_until_ = 0;
     int retries_left_ = 0, rnr_left_ = 0;
     bool draining_ = false, dead_ = false, drained_event_ = false; // drained_event_: is due
+    bool stands_ = false;                                          // known to Waits
     uint32_t refs_ = 0;                                            // scheduled events
     uint32_t era_ = 0;                                             // +1 at reset: replies of an older life are ignored
     // DC: the target that the DCI is connected to (or connecting)

@@ -6,6 +6,7 @@
 #include "engine/placement.h"
 #include "engine/receives.h"
 #include "engine/requester.h"
+#include "engine/waits.h"
 
 namespace softhca {
 
@@ -84,6 +85,7 @@ void Requester::complete_done(Nanos when) {
         if (reads(w.opcode) || !acked_by_psn) {
             if (!w.done) break;
             if (reads_out_) --reads_out_;
+        } else if (w.opcode == kWait) { // over, as it is assigned
         } else if (psn_diff(psn_add(w.first_psn, w.packets - 1), una_psn_) >= 0) {
             break;
         }
@@ -102,8 +104,10 @@ void Requester::complete_done(Nanos when) {
 
 void Requester::complete_head(ibv_wc_status status, Nanos when) {
     SendWqe& w = wqe(head_);
-    if (qp_.sq_sig_all || (w.flags & IBV_SEND_SIGNALED) || status != IBV_WC_SUCCESS)
-        push_completion(w.wr_id, w.opcode, w.total, status, when);
+    const bool raw = (w.flags & kRaw) != 0;
+    if ((qp_.sq_sig_all && !raw) || (w.flags & IBV_SEND_SIGNALED) || status != IBV_WC_SUCCESS)
+        push_completion(w.wr_id, raw ? kWait : w.opcode, w.total, status, when);
+    forget_early(w);
     ++head_;
 }
 
@@ -117,6 +121,7 @@ void Requester::rewind(uint32_t psn) {
     for (next_ = head_; next_ < tail_; ++next_) {
         SendWqe& w = wqe(next_);
         if (!w.assigned) return;
+        if (w.opcode == kWait) continue;
         const int32_t into = psn_diff(psn, w.first_psn);
         const bool incomplete_read = reads(w.opcode) && !w.done;
         if (incomplete_read) return; // a read is asked for again from where its data ends
@@ -191,6 +196,7 @@ void Requester::fail(ibv_wc_status status, Nanos when) {
 }
 
 void Requester::flush(ibv_wc_status first) {
+    if (stands_) engine_.waits().leave(*this, engine_.now());
     orphan_flights();
     const Nanos now = engine_.now();
     ibv_wc_status status = first;
@@ -210,7 +216,9 @@ void Requester::flush(ibv_wc_status first) {
 }
 
 void Requester::reset() {
+    if (stands_) engine_.waits().leave(*this, engine_.now());
     orphan_flights();
+    for (uint64_t pos = head_; pos < tail_; ++pos) forget_early(wqe(pos));
     ++era_;
     head_ = next_ = tail_ = 0;
     next_offset_ = 0;

@@ -195,6 +195,7 @@ void strip_costs(FabricImage& image) {
         free.has_dc = l.has_dc;
         free.has_timestamps = l.has_timestamps;
         free.has_apm = l.has_apm;
+        free.has_wait = l.has_wait;
         l = free;
     }
     for (uint32_t i = 0; i < image.links; ++i) {

@@ -14,7 +14,7 @@ namespace {
 AdapterType default_adapter() {
     AdapterType type;
     type.name = "hca";
-    type.limits.has_dc = type.limits.has_timestamps = type.limits.has_apm = 1;
+    type.limits.has_dc = type.limits.has_timestamps = type.limits.has_apm = type.limits.has_wait = 1;
     return type;
 }
 
@@ -44,7 +44,9 @@ AdapterType read_adapter(const YamlValue& value, const std::string& name) {
                               "command_modify",  "command_query",
                               "command_reg",     "wire_header",
                               "clock_offset",    "clock_drift",
-                              "dc_request",      "command_destroy"});
+                              "dc_request",      "command_destroy",
+                              "has_wait",        "wait",
+                              "wait_poll",       "wait_limit"});
     AdapterType type = default_adapter();
     type.name = name;
     if (const auto v = map.find("ports")) type.ports = static_cast<uint32_t>(v->count(1, 2));
@@ -58,6 +60,10 @@ AdapterType read_adapter(const YamlValue& value, const std::string& name) {
     read_flag(map, "has_dc", l.has_dc);
     read_flag(map, "has_timestamps", l.has_timestamps);
     read_flag(map, "has_apm", l.has_apm);
+    read_flag(map, "has_wait", l.has_wait);
+    read_time(map, "wait", l.wait_ns);
+    read_time(map, "wait_poll", l.wait_poll_ns);
+    read_count(map, "wait_limit", l.wait_limit);
     read_count(map, "qp_cache_entries", l.qp_cache_entries);
     read_time(map, "qp_cache_miss", l.qp_cache_miss_ns);
     read_time(map, "message", l.message_ns);

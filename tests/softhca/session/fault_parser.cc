@@ -170,8 +170,10 @@ const Form kForms[] = {
     {"place-delay", FaultVerb::place_delay, "place-delay TIME NODE:DEVICE"},
     {"place-delay-qp", FaultVerb::place_delay_qp, "place-delay-qp TIME NODE:DEVICE"},
     {"flush-accepted", FaultVerb::flush_accepted, "flush-accepted on|off NODE:DEVICE"},
+    {"wait-prefetch", FaultVerb::wait_prefetch, "wait-prefetch on|off NODE:DEVICE"},
+    {"wait-endian", FaultVerb::wait_endian, "wait-endian on|off NODE:DEVICE"},
     {"query", FaultVerb::query, "query truthful|stale|refused NODE:DEVICE"},
-    {"lacks", FaultVerb::lacks, "lacks dc|timestamps|apm|resize|srq|read-push|write-order on|off NODE:DEVICE"},
+    {"lacks", FaultVerb::lacks, "lacks dc|timestamps|apm|resize|srq|read-push|write-order|wait on|off NODE:DEVICE"},
     {"loopback-fails", FaultVerb::loopback_fails, "loopback-fails on|off NODE:DEVICE:PORT"},
     {"address-handles", FaultVerb::address_handles, "address-handles refused|granted NODE:DEVICE:PORT"},
     {"queue-pairs", FaultVerb::queue_pairs, "queue-pairs refused|granted NODE:DEVICE:PORT"},
@@ -231,6 +233,8 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         c.devices = match_devices(image, in.next());
         break;
     case FaultVerb::flush_accepted:
+    case FaultVerb::wait_prefetch:
+    case FaultVerb::wait_endian:
         c.value = one_of(in.next(), {"off", "on"});
         c.devices = match_devices(image, in.next());
         break;
@@ -240,7 +244,7 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         break;
     case FaultVerb::lacks:
         c.which = static_cast<uint32_t>(
-            one_of(in.next(), {"dc", "timestamps", "apm", "resize", "srq", "read-push", "write-order"}));
+            one_of(in.next(), {"dc", "timestamps", "apm", "resize", "srq", "read-push", "write-order", "wait"}));
         c.value = one_of(in.next(), {"off", "on"});
         c.devices = match_devices(image, in.next());
         break;

@@ -82,6 +82,7 @@ void clear_all(Segment& seg) {
     for (uint32_t i = 0; i < image.devices; ++i) {
         DeviceState& d = seg.device(i);
         d.place_delay_ns = d.place_delay_qp_ns = d.flush_accepted = d.query_mode = d.lacks = d.max_qps = 0;
+        d.wait_prefetch = d.wait_endian = 0;
         for (auto& cost : d.command_ns) cost = kNone;
     }
 }
@@ -107,6 +108,12 @@ void apply_to_device(Segment& seg, uint32_t device, const FaultCommand& c) {
         break;
     case FaultVerb::flush_accepted:
         d.flush_accepted = value;
+        break;
+    case FaultVerb::wait_prefetch:
+        d.wait_prefetch = value;
+        break;
+    case FaultVerb::wait_endian:
+        d.wait_endian = value;
         break;
     case FaultVerb::query:
         d.query_mode = value;

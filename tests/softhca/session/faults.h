@@ -12,11 +12,12 @@
 //   place-delay-qp TIME DEVICE             nasty: likewise by up to TIME, another one for each queue pair, and in order
 //                                          within each queue pair only
 //   flush-accepted on|off DEVICE           nasty: accepted receives are flushed when the queue pair errs
+//   wait-prefetch on|off DEVICE            nasty: data of what is behind a WAIT are read early, unless fenced
+//   wait-endian on|off DEVICE              nasty: a WAIT that is not for equality compares big-endian numbers
 //   query truthful|stale|refused DEVICE    nasty: ibv_query_qp
 //   lacks WHAT on|off DEVICE               nasty: cannot do it, or does not keep to it: dc, timestamps, apm, resize (of
-//   completion
-//                                          queues), srq, read-push (reads see what was written before them),
-//                                          write-order (the last word of a write is written last)
+//                                          completion queues), srq, read-push (reads see what was written before
+//                                          them), write-order (the last word of a write is written last), wait
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
 //   address-handles refused|granted PORT   nasty: ibv_create_ah on it fails, as over RoCE when a neighbour is silent
 //   queue-pairs refused|granted PORT       nasty: they are made, but none gets from RESET to INIT
@@ -58,6 +59,8 @@ enum class FaultVerb : uint8_t {
     place_delay,
     place_delay_qp,
     flush_accepted,
+    wait_prefetch,
+    wait_endian,
     query,
     lacks,
     loopback_fails,

@@ -27,6 +27,7 @@ int start_poll(ibv_cq_ex* p, ibv_poll_cq_attr* attr) {
     if (step(cq) == 0) [[likely]]
         return 0;
     cq.end_use(); // no end_poll after ENOENT from here
+    cq.engine->poll_waits(cq.rec->device);
     cq.engine->empty_poll(cq);
     return ENOENT;
 }
@@ -37,10 +38,11 @@ int next_poll(ibv_cq_ex* p) {
     return step(cq);
 }
 
+// The cursor stays where it is: programs may look at the last entry still, as with the mlx5 provider (rdma-core's own
+// test of raw requests does).
 void end_poll(ibv_cq_ex* p) {
     Cq& cq = cq_of_ex(p);
     if (cq.cursor) cq.engine->consume_cqe(cq);
-    cq.cursor = nullptr;
     cq.empty_polls = 0;
     cq.end_use();
 }

@@ -137,6 +137,7 @@ void set_cq_ex_calls(Cq&); // cq_ex.cc
 ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex*);
 int get_srq_num(ibv_srq*, uint32_t*);
 ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex*);
+ibv_qp* create_raw_qp(ibv_context*, ibv_qp_init_attr_ex*); // likewise, takes raw requests
 void revoke_mr(Context& c, uint32_t index);
 ibv_td* alloc_td(ibv_context*, ibv_td_init_attr*);
 int dealloc_td(ibv_td*);
@@ -154,6 +155,7 @@ struct QpRequest {
     ibv_qp_cap cap{};
     bool sq_sig_all = false;
     bool with_ex = false;  // ibv_wr_* interface wanted
+    bool raw = false;      // and mlx5dv_wr_raw_wqe
     uint64_t send_ops = 0; // IBV_QP_EX_WITH_*
     uint64_t dc_key = 0;
 };
@@ -162,7 +164,11 @@ struct QpRequest {
 // wr_api.cc
 [[nodiscard]] bool set_wr_api(Qp&, uint64_t send_ops); // false: EOPNOTSUPP for this kind of QP
 void free_wr_api(Qp&);
-mlx5dv_qp_ex* dc_face(Qp&);
+mlx5dv_qp_ex* dv_face(Qp&);
+
+// raw_wqe.cc: what the adapter reads in a work queue entry of the mlx5 interface. Data segments and inline data are
+// appended; inline data's segment has its offset as address. Whatever it cannot execute: SendDesc::bad.
+void read_raw(const Qp&, const void* wqe, SendDesc&, std::vector<ibv_sge>&, std::vector<char>& inlined);
 
 // post.cc
 int post_send(ibv_qp*, ibv_send_wr*, ibv_send_wr** bad);

@@ -1,5 +1,6 @@
-// The direct verbs of mlx5 that make DC usable without its hardware rings. Exported under libmlx5's version names; the
-// real libmlx5 may be loaded beside, its other calls see that the device is not theirs and answer EOPNOTSUPP.
+// The direct verbs of mlx5 that make DC and raw requests usable without its hardware rings. Exported under libmlx5's
+// version names; the real libmlx5 may be loaded beside, its other calls see that the device is not theirs and answer
+// EOPNOTSUPP.
 #include <infiniband/mlx5dv.h>
 
 #include <ctime>
@@ -17,7 +18,15 @@ bool has_dc(uint32_t device) {
            !process->seg().device(device).lack(Lack::dc);
 }
 
+// Raw requests are there whether or not one of them may be a WAIT.
+bool is_mlx5(uint32_t device) {
+    Process* process = Process::current();
+    return has_dc(device) || (process && device < process->seg().img().devices &&
+                              process->seg().img().device(device).limits.has_wait != 0);
+}
+
 ibv_qp* create_dc(ibv_context* context, ibv_qp_init_attr_ex* a, const mlx5dv_dc_init_attr& dc) {
+    if (!has_dc(context_of(context)->device)) return fail_null(EOPNOTSUPP);
     if (a->qp_type != IBV_QPT_DRIVER || !(a->comp_mask & IBV_QP_INIT_ATTR_PD)) return fail_null(EINVAL);
     const bool with_ops = (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     QpRequest r;
@@ -53,7 +62,7 @@ ibv_qp* create_dc(ibv_context* context, ibv_qp_init_attr_ex* a, const mlx5dv_dc_
 
 } // namespace
 
-VERBS_API bool mlx5dv_is_supported(ibv_device* device) { return has_dc(reinterpret_cast<Device*>(device)->index); }
+VERBS_API bool mlx5dv_is_supported(ibv_device* device) { return is_mlx5(reinterpret_cast<Device*>(device)->index); }
 
 VERBS_API ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
     if (!mlx5dv_is_supported(device)) return fail_null(EOPNOTSUPP);
@@ -74,7 +83,7 @@ template <class Context> void tell_dc_atomics(Context& out, uint64_t asked) {
 } // namespace
 
 VERBS_API int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
-    if (!has_dc(context_of(context)->device)) return fail(EOPNOTSUPP);
+    if (!is_mlx5(context_of(context)->device)) return fail(EOPNOTSUPP);
     const uint64_t asked = out->comp_mask;
     out->version = 0;
     out->flags = 0;
@@ -85,23 +94,33 @@ VERBS_API int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
     return 0;
 }
 
+// How entries of completion queues look is the provider's private matter: nothing of it can be chosen.
+VERBS_API ibv_cq_ex* mlx5dv_create_cq(ibv_context* context, ibv_cq_init_attr_ex* attr, mlx5dv_cq_init_attr* dv) {
+    if (!is_mlx5(context_of(context)->device) || (dv && dv->comp_mask)) return fail_null(EOPNOTSUPP);
+    return create_cq_ex(context, attr);
+}
+
 VERBS_API ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, mlx5dv_qp_init_attr* dv) {
-    if (!has_dc(context_of(context)->device)) return fail_null(EOPNOTSUPP);
+    if (!is_mlx5(context_of(context)->device)) return fail_null(EOPNOTSUPP);
     if (!dv || dv->comp_mask == 0) return ibv_create_qp_ex(context, attr);
     constexpr uint64_t known = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
                                MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
     if (dv->comp_mask & ~known) return fail_null(EINVAL);
-    if ((dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && dv->send_ops_flags) return fail_null(EOPNOTSUPP);
+    const uint64_t ops = dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS ? dv->send_ops_flags : 0;
+    // Hardware takes raw requests from DC initiators, too: not here.
+    const bool dc = (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_DC) != 0;
+    if ((ops & ~uint64_t{MLX5DV_QP_EX_WITH_RAW_WQE}) || (ops && (dc || attr->qp_type != IBV_QPT_RC)))
+        return fail_null(EOPNOTSUPP);
     // Where small data is scattered is the hardware's private matter; other flags change behaviour.
     constexpr uint32_t harmless = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
     if ((dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) && (dv->create_flags & ~harmless))
         return fail_null(EOPNOTSUPP);
-    if (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_DC) return create_dc(context, attr, dv->dc_init_attr);
-    return ibv_create_qp_ex(context, attr);
+    if (dc) return create_dc(context, attr, dv->dc_init_attr);
+    return ops ? create_raw_qp(context, attr) : ibv_create_qp_ex(context, attr);
 }
 
 // Also called with the null that ibv_qp_to_qp_ex gives for a DCT.
-VERBS_API mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* p) { return p ? dc_face(*qp_of(p)) : nullptr; }
+VERBS_API mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* p) { return p ? dv_face(*qp_of(p)) : nullptr; }
 
 // What maps completion time stamps to the calendar clock (mlx5dv_ts_to_ns): nsec + (ticks * mult >> shift).
 VERBS_API int mlx5dv_get_clock_info(ibv_context* context, mlx5dv_clock_info* info) {

@@ -137,6 +137,7 @@ Qp* create_qp(Context& c, QpRequest& r) {
     qp->pd = pd_of(r.pd);
     qp->caps = {r.cap.max_send_wr, r.cap.max_recv_wr, r.cap.max_send_sge, r.cap.max_recv_sge, r.cap.max_inline_data};
     qp->sq_sig_all = r.sq_sig_all;
+    qp->takes_raw = r.raw;
     if (r.with_ex && !set_wr_api(*qp, r.send_ops)) {
         process.free_qp(index);
         delete qp;
@@ -173,7 +174,9 @@ Qp* create_qp(Context& c, QpRequest& r) {
     return qp;
 }
 
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* a) {
+namespace {
+
+ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* a, bool raw) {
     constexpr uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if (a->comp_mask & ~known) return fail_null(EOPNOTSUPP);
     if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD)) return fail_null(EINVAL);
@@ -189,13 +192,20 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* a) {
     r.type = a->qp_type;
     r.cap = a->cap;
     r.sq_sig_all = a->sq_sig_all != 0;
-    r.with_ex = (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-    r.send_ops = r.with_ex ? a->send_ops_flags : 0;
+    const bool with_ops = (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+    r.with_ex = with_ops || raw;
+    r.raw = raw;
+    r.send_ops = with_ops ? a->send_ops_flags : 0;
     Qp* qp = create_qp(*context_of(context), r);
     if (!qp) return nullptr;
     a->cap = r.cap;
     return &qp->qp;
 }
+
+} // namespace
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* a) { return create_extended(context, a, false); }
+ibv_qp* create_raw_qp(ibv_context* context, ibv_qp_init_attr_ex* a) { return create_extended(context, a, true); }
 
 } // namespace softhca::face
 

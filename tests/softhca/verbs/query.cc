@@ -32,8 +32,8 @@ void fill_device(const Context& c, ibv_device_attr& a) {
     a.max_mr_size = UINT64_MAX;
     a.page_size_cap = ~uint64_t{4095};
     // Programs use the DC interface of mlx5 only on what looks like a ConnectX-5.
-    a.vendor_id = d.limits.has_dc ? 0x02c9 : 0x5348;
-    a.vendor_part_id = d.limits.has_dc ? 4119 : 1;
+    a.vendor_id = d.limits.has_dc || d.limits.has_wait ? 0x02c9 : 0x5348;
+    a.vendor_part_id = d.limits.has_dc || d.limits.has_wait ? 4119 : 1;
     a.hw_ver = 0;
     a.max_qp = kMaxQps / 2;
     a.max_qp_wr = kMaxQpWr;

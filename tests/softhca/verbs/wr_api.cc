@@ -116,7 +116,7 @@ void wr_set_ud_addr(ibv_qp_ex* p, ibv_ah* ah, uint32_t qpn, uint32_t qkey) {
 }
 
 void set_dc_addr(mlx5dv_qp_ex* p, ibv_ah* ah, uint32_t dctn, uint64_t key) {
-    SendDesc& d = current(*reinterpret_cast<Qp::DcFace*>(p)->qp).desc;
+    SendDesc& d = current(*reinterpret_cast<Qp::DvFace*>(p)->qp).desc;
     d.ah = ah_of(ah);
     d.remote_qpn = dctn;
     d.dc_key = key;
@@ -125,6 +125,16 @@ void set_dc_addr(mlx5dv_qp_ex* p, ibv_ah* ah, uint32_t dctn, uint64_t key) {
 // Streams keep an error of one target from stopping others. One stream is what this adapter has.
 void set_dc_addr_stream(mlx5dv_qp_ex* p, ibv_ah* ah, uint32_t dctn, uint64_t key, uint16_t) {
     set_dc_addr(p, ah, dctn, key);
+}
+
+// ibv_qp_ex::wr_flags do not count: the entry has its own.
+void wr_raw_wqe(mlx5dv_qp_ex* p, const void* wqe) {
+    Qp& qp = *reinterpret_cast<Qp::DvFace*>(p)->qp;
+    Qp::Batch& b = *qp.batch;
+    Qp::Batch::Item& item = b.items.emplace_back();
+    item.sge_at = b.sges.size();
+    item.desc.wr_id = qp.ex.wr_id;
+    read_raw(qp, wqe, item.desc, b.sges, b.inlined);
 }
 
 void wr_start(ibv_qp_ex* p) {
@@ -145,8 +155,10 @@ int post_batch(Qp& qp, Qp::Batch& b) {
         if (item.desc.flags & IBV_SEND_INLINE) b.sges[item.sge_at].addr += reinterpret_cast<uint64_t>(b.inlined.data());
     }
     if (b.items.size() > 1 && b.items.size() > qp.engine->send_room(qp)) return ENOMEM;
-    for (const Qp::Batch::Item& item : b.items)
-        if (int error = qp.engine->post_send(qp, item.desc)) return error;
+    for (const Qp::Batch::Item& item : b.items) {
+        const bool raw = (item.desc.flags & kRaw) != 0;
+        if (int error = raw ? qp.engine->post_raw(qp, item.desc) : qp.engine->post_send(qp, item.desc)) return error;
+    }
     return 0;
 }
 
@@ -209,16 +221,18 @@ void free_wr_api(Qp& qp) {
     qp.batch = nullptr;
 }
 
-mlx5dv_qp_ex* dc_face(Qp& qp) {
-    if (qp.kind != QpKind::dci || !qp.batch) return nullptr;
-    if (!qp.dc_face) {
-        qp.dc_face.reset(new (std::nothrow) Qp::DcFace{});
-        if (!qp.dc_face) return fail_null(ENOMEM);
-        qp.dc_face->qp = &qp;
-        qp.dc_face->ex.wr_set_dc_addr = set_dc_addr;
-        qp.dc_face->ex.wr_set_dc_addr_stream = set_dc_addr_stream;
+mlx5dv_qp_ex* dv_face(Qp& qp) {
+    const bool dci = qp.kind == QpKind::dci;
+    if (!(dci || qp.takes_raw) || !qp.batch) return nullptr;
+    if (!qp.dv_face) {
+        qp.dv_face.reset(new (std::nothrow) Qp::DvFace{});
+        if (!qp.dv_face) return fail_null(ENOMEM);
+        qp.dv_face->qp = &qp;
+        if (dci) qp.dv_face->ex.wr_set_dc_addr = set_dc_addr;
+        if (dci) qp.dv_face->ex.wr_set_dc_addr_stream = set_dc_addr_stream;
+        if (qp.takes_raw) qp.dv_face->ex.wr_raw_wqe = wr_raw_wqe;
     }
-    return &qp.dc_face->ex;
+    return &qp.dv_face->ex;
 }
 
 } // namespace face

@@ -9,7 +9,7 @@
 namespace softhca {
 
 inline constexpr uint32_t kImageMagic = 0x53484649; // "SHFI"
-inline constexpr uint32_t kImageVersion = 2;
+inline constexpr uint32_t kImageVersion = 3;
 inline constexpr uint32_t kNone = UINT32_MAX; // "no such index"
 inline constexpr uint8_t kNoRoute = 0xff;     // forwarding table entry: LID unreachable (as in IB linear tables)
 inline constexpr uint32_t kMaxLid = 0xbfff;   // last unicast LID (IB specification 4.1.3)
@@ -43,7 +43,10 @@ struct AdapterLimits {
     uint8_t has_dc;         // offers DCI/DCT (and looks like a ConnectX to programs)
     uint8_t has_timestamps; // completion timestamps
     uint8_t has_apm;        // automatic path migration
-    uint8_t pad[1];
+    uint8_t has_wait;       // requests that wait for data (raw WQEs of the mlx5 interface; looks like a ConnectX, too)
+    uint32_t wait_ns;       // what a WAIT costs whose word has its value
+    uint32_t wait_poll_ns;  // how often a word is looked at that has not
+    uint32_t wait_limit;    // send queues that are looked at, of those that wait; 0 = all
 };
 
 struct NodeImage {
