@@ -123,7 +123,7 @@ void add_paths(Builder& out, const channel::Config& defaults) {
              .help = "Which of a port's LIDs the paths use: comma-separated list of offsets to its base LID, each "
                      "below 2^LMC of every rail. Empty: 0, 1, 2, ... Change it to avoid routes that the subnet "
                      "manager has put badly.",
-             .syntax = Syntax::counts,
+             .syntax = Syntax::texts,
              .offset = offsetof(MdOptions, path_bits)});
     out.add({.group = Group::paths,
              .name = "CROSS_RAILS",

@@ -111,6 +111,9 @@ bool UctPort::open(const Config& config, std::string& error) {
         if (lane->open(name, worker_, on_error, this, why)) {
             network |= of_network(name);
             lanes_.push_back(std::move(lane));
+        } else if (of_network(name) && lane->misled()) {
+            error = why;
+            return false;
         } else if (of_network(name) && error.empty()) {
             error = why;
         }
