@@ -209,7 +209,13 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     out.max_connections = 0;
     if (!is_inf(options.max_connections))
         check.count("MAX_CONN", options.max_connections, 1, 1 << 20, out.max_connections);
+    out.victims = static_cast<adapt::VictimPolicy>(options.victim);
     check.count("MAX_UNUSED", options.max_unused, 1, 1 << 20, out.max_unused);
+    if (is_inf(options.max_connections)) {
+        const bool dc = out.transport == connect::Transport::dc;
+        check.note_changed(transport_variables(out.transport), &options,
+                           dc ? "UCX_MP_DC_MAX_CONN=inf" : "UCX_MP_RC_MAX_CONN=inf", {"VICTIM"});
+    }
 
     if (out.transport == connect::Transport::dc) {
         check.count("NUM_DCI", options.dci_count, 1, kMaxDci, out.dci_count);

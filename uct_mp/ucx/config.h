@@ -44,6 +44,7 @@ struct IfaceOptions {
     char *max_send_buffers, *signal_interval, *poll_batch;
     char *timeout, *retry_count, *rnr_timeout, *max_rd_atomic, *service_level;
     char *connect_timeout, *max_connections, *max_unused;
+    unsigned victim; // adapt::VictimPolicy
     // mp_dc only
     char *dci_count, *dct_count;
     unsigned dci_policy;

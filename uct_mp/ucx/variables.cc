@@ -16,6 +16,10 @@ static_assert(int(channel::AtomicsMode::target) == 0 && int(channel::AtomicsMode
 const char* const kReadBacks[] = {"auto", "always", nullptr};
 static_assert(int(channel::ReadBack::several) == 0 && int(channel::ReadBack::always) == 1);
 
+const char* const kVictims[] = {"lru", "lru_m", "own", nullptr};
+static_assert(int(adapt::VictimPolicy::lru) == 0 && int(adapt::VictimPolicy::lru_m) == 1 &&
+              int(adapt::VictimPolicy::leader) == 2);
+
 // ---- Defaults, as a user would write them
 
 std::string boolean(bool value) { return value ? "y" : "n"; }
@@ -322,6 +326,17 @@ void add_connections(Builder& out, const channel::Config& defaults) {
                  "time. Peers that are never idle are connected beyond the limit.",
              .syntax = Syntax::amount,
              .offset = offsetof(IfaceOptions, max_connections)});
+    out.add({.group = Group::tuning,
+             .name = "VICTIM",
+             .initial = choice(kVictims, defaults.victims),
+             .help =
+                 "Whose connection is given back where MAX_CONN is reached.\n"
+                 " - lru: of those that are idle, the one that has not been used for longest.\n"
+                 " - lru_m: of those that were given back least often, the one that has not been used for longest.\n"
+                 " - own: by whichever of several rules would have done best lately.",
+             .syntax = Syntax::choice,
+             .offset = offsetof(IfaceOptions, victim),
+             .choices = kVictims});
     out.add({.group = Group::tuning,
              .name = "MAX_UNUSED",
              .initial = std::to_string(defaults.max_unused),

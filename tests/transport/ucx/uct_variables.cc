@@ -138,6 +138,7 @@ const std::map<std::string, Value> kTransportValues = {
     {"MAX_RD_ATOMIC", UCT_TEST_VALUE(reliability.max_rd_atomic)},
     {"SL", UCT_TEST_VALUE(reliability.service_level)},
     {"MAX_CONN", UCT_TEST_VALUE(max_connections)},
+    {"VICTIM", UCT_TEST_VALUE(victims)},
     {"MAX_UNUSED", UCT_TEST_VALUE(max_unused)},
     {"CONNECT_TIMEOUT", UCT_TEST_VALUE(connect_timeout)},
     {"SEG_SIZE", UCT_TEST_VALUE(segment)},
@@ -337,6 +338,10 @@ BOOST_AUTO_TEST_CASE(what_has_no_effect_is_said) {
     same(dc({{"ADAPT", "off"}, {"ADAPT_MAX_RINGS", "16"}, {"ADAPT_POOL", "3"}}),
          {"UCX_MP_DC_ADAPT_POOL=3 has no effect: UCX_MP_DC_ADAPT=off",
           "UCX_MP_DC_ADAPT_MAX_RINGS=16 has no effect: UCX_MP_DC_ADAPT=off"});
+    same(dc({{"VICTIM", "lru"}}), {"UCX_MP_DC_VICTIM=lru has no effect: UCX_MP_DC_MAX_CONN=inf"});
+    const Told limited = dc({{"VICTIM", "lru_m"}, {"MAX_CONN", "4"}});
+    same(limited, {});
+    BOOST_TEST((limited.config.victims == adapt::VictimPolicy::lru_m));
     same(dc({{"ADAPT_COSTS", "d=1,p=2,c=3,delta=4"}}),
          {"UCX_MP_DC_ADAPT_COSTS=d=1,p=2,c=3,delta=4 has no effect: of rings: UCX_MP_DC_ADAPT_MAX_RINGS=0"});
 }
