@@ -135,7 +135,13 @@ bool read_options(const MdOptions& options, DomainOptions& domain, channel::Conf
 
 std::string check_policy(const MdOptions& options, const channel::Config& config, std::span<const verbs::Rail> rails) {
     const unsigned paths = path::paths_between_alike(config.paths, rails);
-    return schedule::make_policy(options.policy, kPolicyVariable, paths).error;
+    std::string error = schedule::make_policy(options.policy, kPolicyVariable, paths).error;
+    if (!error.empty()) return error;
+    const std::string wrong = schedule::check_weights(config.policy, unsigned(rails.size()));
+    if (wrong.empty()) return {};
+    error = kPolicyVariable + ("=" + std::string(options.policy)) + ": " + wrong + " (";
+    for (const verbs::Rail& rail : rails) error += (rail.index ? ", " : "") + rail.name;
+    return error + ")";
 }
 
 namespace {
