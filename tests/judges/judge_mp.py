@@ -83,7 +83,7 @@ def rendezvous_where_copies_cost_more(session):
                 check(8192 < int(found[1]) <= 32768, f"{what}: rendezvous from {found[1]} bytes on")
 
 
-SHARED = ("RAILS", "NUM_PATHS", "PATH_BITS", "CROSS_RAILS", "POLICY", "ATOMICS", "RCACHE", "FORK_INIT",
+SHARED = ("RAILS", "PKEY", "NUM_PATHS", "PATH_BITS", "CROSS_RAILS", "POLICY", "ATOMICS", "RCACHE", "FORK_INIT",
           "READ_BACK", "RECOVERY", "PACKET_NUMBERS", "WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT")
 BOTH = ("SEG_SIZE", "MAX_INLINE", "TX_QUEUE_LEN", "TX_CQ_LEN", "RX_QUEUE_LEN", "TX_WINDOW", "TX_MAX_BUFS",
         "TX_SIGNAL_INTERVAL", "POLL_BATCH", "TIMEOUT", "RETRY_COUNT", "RNR_TIMEOUT", "MAX_RD_ATOMIC", "SL",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
@@ -38,6 +39,23 @@ std::uint8_t rnr_code(double value) {
 }
 
 constexpr const char* kPolicyVariable = "UCX_MP_POLICY";
+// As UCX_IB_PKEY, which is honoured where ours is not set: "auto", or a number whose low 15 bits count.
+constexpr unsigned long kMaxPkey = 0xffff, kPartition = 0x7fff;
+std::uint16_t read_partition(const char* ours, Checker& check) {
+    const char *const ucx = std::getenv("UCX_IB_PKEY"), *const text = is_auto(ours) && ucx ? ucx : ours;
+    if (is_auto(text)) return 0;
+    char* end = nullptr;
+    const unsigned long key = text ? std::strtoul(text, &end, 0) : 0;
+    if (text && std::isdigit(static_cast<unsigned char>(*text)) && !*end && key <= kMaxPkey && (key & kPartition))
+        return static_cast<std::uint16_t>(key & kPartition);
+    const std::string allowed = "auto, or a key from 0x1 to 0xffff that is not 0x8000";
+    if (text == ours)
+        check.fail("PKEY", text, allowed);
+    else
+        check.refuse("UCX_IB_PKEY", text, allowed);
+    return 0;
+}
+
 constexpr unsigned kMaxPathBits = 127; // LMC is at most 7
 
 // "r=150,rho=400000", or "d=100,p=10,c=300,delta=100000", or both, in any order; the names of AQPS (table 2).
@@ -83,6 +101,7 @@ bool read_options(const MdOptions& options, DomainOptions& domain, channel::Conf
     domain.devices.rails.assign(options.rails.texts, options.rails.texts + options.rails.count);
     if (domain.devices.rails.size() == 1 && domain.devices.rails[0] == "all") domain.devices.rails.clear();
     if (options.rails.count == 0) check.fail("RAILS", "", "\"all\" or a list of <device> or <device>:<port>");
+    domain.devices.partition = read_partition(options.pkey, check);
     check.time("PORT_TIMEOUT", options.port_timeout, 0, 1e7, domain.port_timeout);
     check.time("MEM_REG_OVERHEAD", options.reg_overhead, 0, 1, domain.reg_overhead);
     check.time("MEM_REG_GROWTH", options.reg_growth, 0, 1, domain.reg_growth);

@@ -24,6 +24,7 @@ struct MdOptions {
     int fork_init;  // likewise
     char *reg_overhead, *reg_growth;
     NamedValues rails;
+    char* pkey; // "auto", or a key as UCX_IB_PKEY has it
     char* num_paths;
     NamedValues path_bits;
     int cross_rails;

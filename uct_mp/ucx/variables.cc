@@ -110,6 +110,15 @@ void add_paths(Builder& out, const channel::Config& defaults) {
                      "it is up. Change it to leave ports to others, or to compare one rail with several.",
              .syntax = Syntax::texts,
              .offset = offsetof(MdOptions, rails)});
+    out.add({.group = Group::paths,
+             .name = "PKEY",
+             .initial = "auto",
+             .help =
+                 "Partition of all traffic (InfiniBand), by its key; the low 15 bits count, and a key with full "
+                 "membership goes before a limited one. \"auto\": what UCX_IB_PKEY says, else each port's first key "
+                 "with full membership. A port without such a key is not used before it gets one.",
+             .syntax = Syntax::text,
+             .offset = offsetof(MdOptions, pkey)});
     out.add(
         {.group = Group::paths,
          .name = "NUM_PATHS",

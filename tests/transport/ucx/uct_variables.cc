@@ -21,7 +21,7 @@ using namespace uct_test;
 
 namespace {
 
-constexpr unsigned kMostForUsers = 25;
+constexpr unsigned kMostForUsers = 26;
 const std::string kTuning = face::heading(face::Group::tuning);
 
 struct Listed {
@@ -162,7 +162,7 @@ const std::map<std::string, Value> kTransportValues = {
     {"ADAPT_COSTS", UCT_TEST_VALUE(adapt.measured)},
 };
 const std::set<std::string> kNotInTheCore = {
-    "RAILS", "RCACHE", "FORK_INIT", "PORT_TIMEOUT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
+    "RAILS", "PKEY", "RCACHE", "FORK_INIT", "PORT_TIMEOUT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
 
 void compare(const std::vector<face::Variable>& variables, const std::map<std::string, Value>& values,
              const channel::Config& parsed) {
@@ -344,6 +344,27 @@ BOOST_AUTO_TEST_CASE(what_has_no_effect_is_said) {
     BOOST_TEST((limited.config.victims == adapt::VictimPolicy::lru_m));
     same(dc({{"ADAPT_COSTS", "d=1,p=2,c=3,delta=4"}}),
          {"UCX_MP_DC_ADAPT_COSTS=d=1,p=2,c=3,delta=4 has no effect: of rings: UCX_MP_DC_ADAPT_MAX_RINGS=0"});
+}
+
+// Ours, or UCX's if ours is not set.
+BOOST_AUTO_TEST_CASE(partitions) {
+    const auto partition = [](const char* ours) { return domain({{"PKEY", ours}}).domain.devices.partition; };
+    BOOST_TEST(domain().domain.devices.partition == 0u);
+    BOOST_TEST(partition("auto") == 0u);
+    BOOST_TEST(partition("0x8005") == 5u);
+    BOOST_TEST(partition("5") == 5u);
+    BOOST_TEST(partition("0xffff") == 0x7fffu);
+    setenv("UCX_IB_PKEY", "0x7", 1);
+    BOOST_TEST(domain().domain.devices.partition == 7u);
+    BOOST_TEST(partition("0x8005") == 5u);
+    setenv("UCX_IB_PKEY", "0x10000", 1);
+    BOOST_TEST(domain().error ==
+               "UCX_IB_PKEY=0x10000: allowed is auto, or a key from 0x1 to 0xffff that is not 0x8000");
+    unsetenv("UCX_IB_PKEY");
+    for (const char* const wrong : {"", "0", "0x8000", "-1", "65536", "0x80050", "5x", "full"})
+        BOOST_TEST(domain({{"PKEY", wrong}}).error == "UCX_MP_PKEY=" + std::string(wrong) +
+                                                          ": allowed is auto, or a key from 0x1 to 0xffff that is not "
+                                                          "0x8000");
 }
 
 // RC by demand: measured costs, or both of the user's.
