@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
 #include "pml_glue/core/no_memory.h"
 #include "pml_glue/core/uct/host_identity.h"
+#include "pml_glue/core/uct/transports.h"
 #include "pml_glue/core/wire.h"
 #include "uct_mp/api/uct_mp.h"
 
@@ -101,7 +103,8 @@ bool UctPort::open(const Config& config, std::string& error) {
         return false;
     }
     copy_ = cost_of_copy();
-    std::istringstream names(config.transports);
+    const std::string transports = transports_of(config.transports, std::getenv("UCX_TLS"));
+    std::istringstream names(transports);
     bool network = false;
     for (std::string name; std::getline(names, name, ',');) {
         // Every adapter has RC: what is behind it in the list would never reach anybody first, but be polled.
@@ -118,7 +121,7 @@ bool UctPort::open(const Config& config, std::string& error) {
             error = why;
         }
     }
-    if (!network && error.empty()) error = "transports=" + config.transports + ": none of a network";
+    if (!network && error.empty()) error = "transports=" + transports + ": none of a network";
     return network;
 }
 
