@@ -18,7 +18,7 @@ def weighted(paths, batch):
 
 
 ORIGINAL = {"Original": weighted(1, 1)}
-HSAM = {f"HSAM({n})": weighted(n, n) for n in (2, 4, 8)}
+HSAM = {f"HSAM({n})": f"hsam@{n}" for n in (2, 4, 8)}  # over n routes
 BSS = {f"BSS({n},{b})": weighted(n, b) for n, b in ((4, 2), (8, 2), (12, 3))}
 FOUR = {"HSAM(4)": HSAM["HSAM(4)"]}
 BEST = {"BSS(12,3)": BSS["BSS(12,3)"]}

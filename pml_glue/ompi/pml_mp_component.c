@@ -20,9 +20,12 @@ static void parameter(const char* name, const char* help, mca_base_var_type_t ty
 }
 
 static int component_register(void) {
-    mca_pml_mp.transports = "self,posix,cma,mp_rc,mp_dc";
-    parameter("transports", "UCT's transports, the best first among those that reach a peer", MCA_BASE_VAR_TYPE_STRING,
-              &mca_pml_mp.transports);
+    mca_pml_mp.transports = "auto";
+    parameter(
+        "transports",
+        "UCT's transports, the best first among those that reach a peer; auto: self,posix,cma,mp_rc,mp_dc, of the "
+        "last two only the one that UCX_TLS names if it names one",
+        MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.transports);
     mca_pml_mp.local = "auto";
     parameter("local", "Who may use shared memory: auto (same machine and adapters), host (same machine), none",
               MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.local);

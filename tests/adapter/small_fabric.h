@@ -79,6 +79,7 @@ public:
             p.lmc = lmc_;
             p.mtu = 4; // 2048
             p.cabled = 1;
+            p.pkeys[0] = kDefaultPkey;
             ports_.push_back(p);
         }
         devices_.push_back(d);

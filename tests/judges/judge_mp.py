@@ -83,7 +83,7 @@ def rendezvous_where_copies_cost_more(session):
                 check(8192 < int(found[1]) <= 32768, f"{what}: rendezvous from {found[1]} bytes on")
 
 
-SHARED = ("RAILS", "NUM_PATHS", "PATH_BITS", "CROSS_RAILS", "POLICY", "ATOMICS", "RCACHE", "FORK_INIT",
+SHARED = ("RAILS", "PKEY", "NUM_PATHS", "PATH_BITS", "CROSS_RAILS", "POLICY", "ATOMICS", "RCACHE", "FORK_INIT",
           "READ_BACK", "RECOVERY", "PACKET_NUMBERS", "WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT")
 BOTH = ("SEG_SIZE", "MAX_INLINE", "TX_QUEUE_LEN", "TX_CQ_LEN", "RX_QUEUE_LEN", "TX_WINDOW", "TX_MAX_BUFS",
         "TX_SIGNAL_INTERVAL", "POLL_BATCH", "TIMEOUT", "RETRY_COUNT", "RNR_TIMEOUT", "MAX_RD_ATOMIC", "SL",
@@ -115,16 +115,17 @@ POLICIES = ("binding", "round_robin", "weighted_rr", "window_rr", "even", "weigh
             "load_balanced", "spray")
 # Checked by the transport.
 WRONG = {
-    "MP_RAILS": ("nonsense", "softhca_7:1", "softhca_0:9", "softhca_0:1,softhca_0:1"), "MP_NUM_PATHS": ("0", "33"),
-    "MP_PATH_BITS": ("7", "200"), "MP_HOLD_DOWN": ("2m",), "MP_REOPEN_INTERVAL": ("0",), "MP_PARTITION_TIMEOUT": ("1000000m",), "MP_POLICY": ("nonsense", "bss:n_batch=0"), "MP_RC_SEG_SIZE": ("100", "1g"),
+    "MP_RAILS": ("nonsense", "softhca_7:1", "softhca_0:9", "softhca_0:1,softhca_0:1"), "MP_NUM_PATHS": ("0", "33", "-1"),
+    "MP_PATH_BITS": ("7", "200", "1,y"), "MP_HOLD_DOWN": ("2m",), "MP_REOPEN_INTERVAL": ("0",), "MP_PARTITION_TIMEOUT": ("1000000m",), "MP_POLICY": ("nonsense", "bss:n_batch=0", "bss:n_batch=9"), "MP_RC_SEG_SIZE": ("100", "1g"),
     "MP_RC_MAX_INLINE": ("1m",), "MP_RC_TX_WINDOW": ("0", "15", "1048576"), "MP_RC_TX_QUEUE_LEN": ("1",),
     "MP_RC_TX_CQ_LEN": ("1",), "MP_RC_RX_QUEUE_LEN": ("0",), "MP_RC_TIMEOUT": ("1ns", "1000000s"),
     "MP_RC_RNR_TIMEOUT": ("1s",), "MP_RC_RETRY_COUNT": ("8",), "MP_RC_SL": ("16",),
     "MP_RC_TX_SIGNAL_INTERVAL": ("65",), "MP_RC_POLL_BATCH": ("0",), "MP_RC_TX_MAX_BUFS": ("auto",),
     "MP_RC_MAX_RD_ATOMIC": ("0",), "MP_RC_CONNECT_TIMEOUT": ("0s",), "MP_DC_NUM_DCI": ("0", "65"), "MP_DC_NUM_DCT": ("0", "65"),
+    "MP_DC_MAX_CONN": ("-1", "0"),
 }
 # Refused by UCX's own parser, which leaves the prefix of a name out.
-UNREADABLE = {"MP_NUM_PATHS": "x", "MP_PATH_BITS": "1,y", "MP_ATOMICS": "nonsense", "MP_READ_BACK": "never", "MP_CROSS_RAILS": "maybe",
+UNREADABLE = {"MP_NUM_PATHS": "x", "MP_ATOMICS": "nonsense", "MP_READ_BACK": "never", "MP_CROSS_RAILS": "maybe",
               "MP_RC_SEG_SIZE": "many", "MP_RC_TIMEOUT": "3 hours", "MP_DC_DCI_POLICY": "nonsense"}
 
 

@@ -155,8 +155,29 @@ def log_amid_results():
                 sys.exit("UCX_LOG_FILE has no warning")
 
 
+def bad_settings():
+    """Each line once per process, over pml/mp as over stock pml/ucx; what pml/mp ends with points there."""
+    for name, value, line in (("UCX_MP_POLICY", "bss:n_batch=9", r"n_batch = 9 is not allowed; allowed: 1 to n_paths \(2\)"),
+                              ("UCX_MP_RC_MAX_CONN", "-2", "allowed is 1 to 1048576"),
+                              ("UCX_MP_RC_TX_WINDOW", "4294967295", "allowed is 16 to 32768")):
+        for pml in ("mp", "ucx"):
+            code, text = run(adapter(MPIRUN, "--mca", "pml", pml, *MANY, "-n", "2", *STORM), UCX_TLS="mp_rc",
+                             UCT_MP_LIBRARY=LIBRARY, **{name: value})
+            if code == 0:
+                sys.exit(f"{name}={value} over pml/{pml}: the job went on:\n{text}")
+            need(text, re.escape(f"{name}={value}: ") + line, 2)
+            if pml == "mp":
+                need(text, r"pml/mp: mp_rc cannot be opened with these settings: see its own line above", 2)
+    # Two who switch off a third.
+    code, text = run(adapter(MPIRUN, "--mca", "pml", "mp", *MANY, "-n", "2", *STORM), UCX_TLS="mp_rc",
+                     UCT_MP_LIBRARY=LIBRARY, UCX_MP_RECOVERY="n", UCX_MP_APM="try", UCX_MP_HOLD_DOWN="1s")
+    need(text, r"2 ranks ok")
+    need(text, r"UCX_MP_APM=try has no effect: UCX_MP_RECOVERY=n", 2)
+    need(text, r"UCX_MP_HOLD_DOWN=1s has no effect: UCX_MP_RECOVERY=n", 2)
+
+
 CASES = (no_adapter, no_active_port, preload_behind_softhca, preload_forgotten, mpi_without_ucx, locked_memory, mixed_versions,
-         log_amid_results)
+         log_amid_results, bad_settings)
 if __name__ == "__main__":
     for case in CASES:
         if sys.argv[3:] in ([], [case.__name__]):

@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "pml_glue/core/uct/lane.h"
+#include "pml_glue/core/uct/transports.h"
 
 using namespace ucx_mp::glue;
 
@@ -31,4 +32,15 @@ BOOST_AUTO_TEST_CASE(a_domain_comes_between_two_questions) {
     }
     uct_worker_destroy(worker);
     ucs_async_context_destroy(async);
+}
+
+BOOST_AUTO_TEST_CASE(ucx_tls_chooses_the_network_transport) {
+    const std::string both = "self,posix,cma,mp_rc,mp_dc";
+    for (const char* tls : {static_cast<const char*>(nullptr), "", "mp_rc,mp_dc", "mp_dc,self,mp_rc", "sm,self",
+                            "^mp_rc", "rc_v", "mp_rcx"})
+        BOOST_TEST(transports_of("auto", tls) == both);
+    for (const char* tls : {"mp_dc", "self,mp_dc", "mp_dc,sm"})
+        BOOST_TEST(transports_of("auto", tls) == "self,posix,cma,mp_dc");
+    BOOST_TEST(transports_of("auto", "mp_rc,sm,self") == "self,posix,cma,mp_rc");
+    BOOST_TEST(transports_of("mp_rc", "mp_dc") == "mp_rc"); // named
 }

@@ -8,6 +8,7 @@
 
 #include "uct_mp/channel/core.h"
 #include "uct_mp/channel/stand_ins.h"
+#include "uct_mp/schedule/policy_factory.h"
 
 namespace ucx_mp::channel {
 
@@ -23,6 +24,10 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
     }
     if (config.send_depth < 16 || config.send_depth > 1u << 15) {
         error = "TX_QUEUE_LEN " + std::to_string(config.send_depth) + ": 16 to 32768 is allowed";
+        return Status::invalid_param;
+    }
+    if (error = schedule::check_weights(config.policy, unsigned(devices.rails().size())); !error.empty()) {
+        error = "POLICY: " + error;
         return Status::invalid_param;
     }
     // An adapter may die meanwhile: then again, without it. Its event may come later than the failure.

@@ -209,10 +209,7 @@ void Peers::establish(Channel& channel) {
         }
         setup[i].nominal_rate = rate;
         setup[i].rail_rate = rate;
-        // Weights that learn start equal (8.2.1); those that don't are the rates.
-        if (core_.config.policy.kind == schedule::PolicyKind::weighted ||
-            core_.config.policy.kind == schedule::PolicyKind::weighted_rr)
-            setup[i].weight = rate;
+        setup[i].weight = core_.config.policy.weight(setup[i].rail, connection.routes_of_rail(i), rate);
     }
     channel.wiring.scheduler.emplace(core_.config.policy, setup, static_cast<unsigned>(connection.local_id & kSlotMask),
                                      &core_.directory.commons);

@@ -204,6 +204,15 @@ struct Connection {
         return {std::uint8_t(local_rail(path)), local_bits(path), std::uint8_t(remote_rail_index(path)), remote_bits};
     }
 
+    // Of a path: how many share our rail with it, itself included, for the same purpose.
+    [[nodiscard]] unsigned routes_of_rail(std::size_t path) const {
+        unsigned count = 0;
+        for (std::size_t i = 0; i < paths.size(); ++i)
+            count += local_rail(i) == local_rail(path) && paths[i].kind == paths[path].kind &&
+                     paths[i].reads == paths[path].reads && paths[i].writes == paths[path].writes;
+        return count;
+    }
+
     // The peer wants its tag before every message, whatever path brings it: its buffers are shared by all of them.
     [[nodiscard]] bool wants_tag() const { return path::has(peer_kinds, path::Kind::dc); }
 

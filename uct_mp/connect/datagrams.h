@@ -49,9 +49,12 @@ public:
     [[nodiscard]] bool works(unsigned rail) const { return !ports_[rail].broken; }
     // Makes a failed queue pair work again, under its old number; what was on it is lost. Not from within the handler.
     void restart(unsigned rail);
-    // The rail's own address may have another place in the adapter's table now: handles are made anew.
-    void renew(const verbs::Rail& rail) { // it is not as it was when this was opened
+    // It is not as it was when this was opened. Its own address, or its partition key, may have another place in the
+    // adapter's tables now: handles are made anew, and the queue pair begins anew.
+    void renew(const verbs::Rail& rail) {
+        const bool moved = rails_[rail.index].pkey_index != rail.pkey_index;
         rails_[rail.index] = rail;
+        if (moved) return restart(rail.index);
         drop_handles(rail.index);
     }
     void drop_handles(unsigned rail);

@@ -351,6 +351,15 @@ std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const Remot
     return best;
 }
 
+unsigned paths_between_alike(PathConfig config, std::span<const verbs::Rail> rails) {
+    config.split_reads = false; // it doubles queue pairs, not what a message can choose from
+    std::vector<RemoteRail> side;
+    for (const verbs::Rail& rail : rails) side.push_back(describe(rail));
+    std::vector<PathSpec> paths = plan_paths(side, side, config, config.num_paths);
+    add_absent_paths(paths, side, side, config, config.num_paths);
+    return unsigned(paths.size());
+}
+
 RemoteRail describe(const verbs::Rail& rail) {
     return {.lid = rail.active ? rail.lid : std::uint16_t{0},
             .lmc = rail.lmc,

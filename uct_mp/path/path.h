@@ -115,6 +115,9 @@ std::uint8_t add_on_demand(std::vector<PathSpec>& paths, const PathConfig& serve
 [[nodiscard]] std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client,
                                                    std::span<const RemoteRail> server);
 
+// Paths that carry a message to a peer with the same ports, those that are down included. 0: not known.
+[[nodiscard]] unsigned paths_between_alike(PathConfig config, std::span<const verbs::Rail> rails);
+
 // How a local rail looks to the other side; dct_number and control_qpn are for the caller to fill in.
 [[nodiscard]] RemoteRail describe(const verbs::Rail& rail);
 

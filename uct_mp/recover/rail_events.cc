@@ -84,12 +84,15 @@ void RailEvents::renew_rail(unsigned index) {
     if (!verbs::refresh(core_.devices.device_of(now), now) || !now.active) return; // the next event tells
     more_downs[index] = seen_events[index].downs - seen_events[index].ups;
     const auto facts = [](const verbs::Rail& r) {
-        return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.mtu, r.rate, r.active);
+        return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.pkey, r.pkey_index, r.mtu, r.rate,
+                          r.active);
     };
     if (facts(now) == facts(core_.rails[index])) return all_.numbers.test_numbers(now.device);
     core_.services.say(
         LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), core_.rails[index].active ? "another one" : "up",
         now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
+    // Queue pairs keep the index that they were made with: those that can be made anew are.
+    const bool moved = core_.rails[index].active && now.pkey_index != core_.rails[index].pkey_index;
     {
         const std::lock_guard lock(core_.services);
         core_.rails[index] = now;
@@ -103,6 +106,9 @@ void RailEvents::renew_rail(unsigned index) {
         all_.joining.tell_self(channel);
         all_.joining.join_paths(channel);
     }
+    if (!moved) return;
+    rail_failed(index, "its partition key has moved", false);
+    rail_active(index);
 }
 
 // What has happened since the devices were opened, perhaps long ago.

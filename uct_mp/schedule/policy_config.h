@@ -1,8 +1,10 @@
 // Parameters of the policies, shared by all peers, constant once the memory domain is open.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "uct_mp/schedule/path_state.h"
 #include "uct_mp/schedule/policy.h"
 
 namespace ucx_mp::schedule {
@@ -45,6 +47,15 @@ struct PolicyConfig {
                                 // 0: never, as in the dissertation
 
     std::uint32_t accounts = 2; // load_balanced: 2: reads and writes apart (5.2.2), 1: one load, for comparison
+
+    // weighted, weighted_rr: what the user says of each of our rails (4.1.2). None: their rates.
+    std::array<double, kMaxRails> weights{}; // finite, >= 0, one at least > 0
+    std::uint32_t n_weights = 0;
+    // Of a path when it is made, one of `routes` over our `rail`: weights that learn begin as equals (8.2.1).
+    [[nodiscard]] double weight(unsigned rail, unsigned routes, double rate) const {
+        if (kind != PolicyKind::weighted && kind != PolicyKind::weighted_rr) return 1;
+        return n_weights == 0 ? rate : rail < n_weights ? weights[rail] / routes : 0;
+    }
 
     // spray, default
     double chunk_time = 64000;             // ns that a path should be busy with one chunk

@@ -68,10 +68,10 @@ constexpr std::array<Known, kPolicyKinds> kPolicies = {{
      "window_chunks pull_threshold descriptor_cost probe_interval"},
     {PolicyKind::binding, "binding", ""},
     {PolicyKind::round_robin, "round_robin", ""},
-    {PolicyKind::weighted_rr, "weighted_rr", ""},
+    {PolicyKind::weighted_rr, "weighted_rr", "weights"},
     {PolicyKind::window_rr, "window_rr", "window"},
     {PolicyKind::even, "even", "alignment min_stripe stripe_threshold one_sided_threshold window"},
-    {PolicyKind::weighted, "weighted", "alignment min_stripe stripe_threshold one_sided_threshold window"},
+    {PolicyKind::weighted, "weighted", "alignment min_stripe stripe_threshold one_sided_threshold window weights"},
     {PolicyKind::adaptive, "adaptive", "alignment min_stripe stripe_threshold one_sided_threshold window alpha"},
     {PolicyKind::bss, "bss",
      "alignment min_stripe stripe_threshold one_sided_threshold window alpha n_paths n_batch explore"},
@@ -152,6 +152,37 @@ PolicyChoice fail(std::string_view variable, std::string_view text, const std::s
     return {std::nullopt, std::string(variable) + "=" + std::string(text) + ": " + what};
 }
 
+constexpr std::string_view kWeights = "weights", kRates = "rates";
+constexpr double kMaxWeight = 1e6;
+
+// "3,1", or what stands for none.
+bool read_weights(std::string_view text, P& config) {
+    config.n_weights = 0;
+    if (text == kRates) return true;
+    double sum = 0;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        const std::optional<double> weight = parse(text.substr(at, end - at), Parameter::Unit::fraction);
+        if (!weight || *weight < 0 || *weight > kMaxWeight || config.n_weights == config.weights.size()) return false;
+        sum += config.weights[config.n_weights++] = *weight;
+        at = end + 1;
+    }
+    return sum > 0;
+}
+
+// The length of the first item of `rest`. Numbers behind "weights=3," belong to it.
+std::size_t item_length(std::string_view rest) {
+    std::size_t end = std::min(rest.find(','), rest.size());
+    if (!rest.starts_with(kWeights)) return end;
+    while (end < rest.size()) {
+        const std::size_t next = std::min(rest.find(',', end + 1), rest.size());
+        const std::string_view item = rest.substr(end + 1, next - end - 1);
+        if (item.empty() || item.find('=') != std::string_view::npos) break;
+        end = next;
+    }
+    return end;
+}
+
 // One "key=value"; empty if it was taken, else what is wrong.
 std::string apply(P& config, const Known& policy, std::string_view item) {
     const std::size_t equals = item.find('=');
@@ -162,6 +193,11 @@ std::string apply(P& config, const Known& policy, std::string_view item) {
         if (policy.parameters.empty()) return whose + " takes no parameters, got '" + std::string(key) + "'";
         return whose + " has no parameter '" + std::string(key) + "'; allowed: " + commas(policy.parameters);
     }
+    if (key == kWeights)
+        return read_weights(value, config)
+                   ? std::string()
+                   : "weights = '" + std::string(value) + "' is not allowed; allowed: " + std::string(kRates) +
+                         ", or for each rail a number from 0 to 1000000, not all 0";
     const Parameter& p =
         *std::find_if(kParameters.begin(), kParameters.end(), [&](const Parameter& k) { return k.name == key; });
     const std::optional<double> number = parse(value, p.unit);
@@ -217,14 +253,20 @@ PolicyChoice make_policy(std::string_view text, std::string_view variable, unsig
     if (policy->kind == PolicyKind::bss) config.alpha = 0.75;
     std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
     while (!rest.empty()) {
-        const std::size_t comma = std::min(rest.find(','), rest.size());
-        const std::string wrong = apply(config, *policy, rest.substr(0, comma));
+        const std::size_t length = item_length(rest);
+        const std::string wrong = apply(config, *policy, rest.substr(0, length));
         if (!wrong.empty()) return fail(variable, text, wrong);
-        rest.remove_prefix(std::min(comma + 1, rest.size()));
+        rest.remove_prefix(std::min(length + 1, rest.size()));
     }
     const std::string wrong = check(config, n_paths);
     if (!wrong.empty()) return fail(variable, text, wrong);
     return {config, {}};
+}
+
+std::string check_weights(const PolicyConfig& config, unsigned rails) {
+    if (config.n_weights == 0 || config.n_weights == rails) return {};
+    return std::to_string(config.n_weights) + " weights are not allowed; allowed: " + std::to_string(rails) +
+           ", one for each rail in use";
 }
 
 std::string_view name(PolicyKind kind) {
@@ -254,6 +296,7 @@ std::string policy_help() {
             out += separator + std::string(p.name) + "=" + (all ? "all" : show(p.get(config), p.unit));
             separator = ", ";
         }
+        if (has(k.parameters, kWeights)) out += separator + std::string(kWeights) + "=" + std::string(kRates);
         out += "\n";
     }
     return out;

@@ -1,6 +1,7 @@
 // Policies by name, for the user's variables and the tools.
 //
 //   "bss:n_paths=8,n_batch=2"     name, then parameters of PolicyConfig that this policy knows
+//   "weighted:weights=3,1"        of our first rail, of our second
 //   "default", "hsam"             hsam is another name of adaptive
 //
 // Sizes take K, M, G (powers of 1024); times take ns, us, ms (default ns).
@@ -23,6 +24,9 @@ struct PolicyChoice {
 // known already (bounds n_paths and n_batch), else 0.
 [[nodiscard]] PolicyChoice make_policy(std::string_view text, std::string_view variable = "UCX_MP_POLICY",
                                        unsigned n_paths = 0);
+
+// What is wrong with as many weights, if there are so many rails; else empty.
+[[nodiscard]] std::string check_weights(const PolicyConfig& config, unsigned rails);
 
 [[nodiscard]] std::string_view name(PolicyKind kind);
 // "default, binding, ..."; with parameters: one line per policy with its parameters and their defaults.

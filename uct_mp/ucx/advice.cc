@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "uct_mp/ucx/abi/layout.h"
 
@@ -40,6 +42,15 @@ __attribute__((destructor)) void at_exit() {
 
 void asked() { was_asked = true; }
 void opened() { was_opened = true; }
+
+void say(const Said& said) {
+    static std::mutex lock;
+    static std::set<std::string> before;
+    const std::lock_guard guard(lock);
+    for (const std::string& note : said.notes)
+        if (before.insert(note).second) ucs_warn("%s", note.c_str());
+    if (!said.error.empty() && before.insert(said.error).second) ucs_error("%s", said.error.c_str());
+}
 
 void no_port(const std::string& why) {
     if (!wanted() || said_no_port.exchange(true)) return;

@@ -4,7 +4,12 @@
 
 #include <string>
 
+#include "uct_mp/ucx/config.h"
+
 namespace ucx_mp::face::advice {
+
+// Each line once per process, however many domains and interfaces it opens: what is wrong, and what has no effect.
+void say(const Said& said);
 
 void no_port(const std::string& why); // UCX asks for adapters, and there is no port that works. Once per process
 void peer_of_other_release(const std::string& misfit); // connect::version_misfit(). Once per process

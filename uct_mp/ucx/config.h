@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/verbs/device.h"
@@ -13,55 +15,42 @@
 namespace ucx_mp::face {
 
 // Plain data in the types that UCX's parser writes. A layout of UCX (abi/) puts UCX's own options in front.
+struct NamedValues {
+    char** texts;
+    unsigned count;
+};
 struct MdOptions {
-    int use_rcache;                  // ucs_ternary_auto_value_t
-    int fork_init;                   // likewise
-    double reg_overhead, reg_growth; // s, s/byte
-    struct {
-        char** names;
-        unsigned count;
-    } rails;
-    unsigned long num_paths; // UCS_ULUNITS_AUTO: 0 of PathConfig
-    struct {
-        unsigned* bits;
-        unsigned count;
-    } path_bits;
+    int use_rcache; // ucs_ternary_auto_value_t
+    int fork_init;  // likewise
+    char *reg_overhead, *reg_growth;
+    NamedValues rails;
+    char* pkey; // "auto", or a key as UCX_IB_PKEY has it
+    char* num_paths;
+    NamedValues path_bits;
     int cross_rails;
     int split_reads;
     char* policy;
     unsigned atomics;   // channel::AtomicsMode
     unsigned read_back; // channel::ReadBack
     int recovery;
-    int packet_numbers;       // ucs_ternary_auto_value_t
-    int apm;                  // likewise
-    double watch_interval;    // s; 0: off
-    double hold_down;         // s
-    double reopen_interval;   // s
-    double partition_timeout; // s; 0: for ever
-    double port_timeout;      // s
-    unsigned protocol;        // newest version of the handshake
-    unsigned long features;   // UCS_ULUNITS_INF: all
+    int packet_numbers; // ucs_ternary_auto_value_t
+    int apm;            // likewise
+    char *watch_interval, *hold_down, *reopen_interval, *partition_timeout, *port_timeout;
+    char *protocol, *features;
 };
 
 struct IfaceOptions {
-    std::size_t segment, inline_bytes;
-    unsigned send_depth, completion_depth, receive_depth, window;
-    unsigned long max_send_buffers; // UCS_ULUNITS_INF: no limit
-    unsigned signal_interval, poll_batch;
-    double timeout; // s
-    unsigned retry_count;
-    double rnr_timeout; // s
-    unsigned max_rd_atomic, service_level;
-    double connect_timeout;        // s
-    unsigned long max_connections; // UCS_ULUNITS_INF: no limit
-    unsigned max_unused;
+    char *segment, *inline_bytes;
+    char *send_depth, *completion_depth, *receive_depth, *window;
+    char *max_send_buffers, *signal_interval, *poll_batch;
+    char *timeout, *retry_count, *rnr_timeout, *max_rd_atomic, *service_level;
+    char *connect_timeout, *max_connections, *max_unused;
+    unsigned victim; // adapt::VictimPolicy
     // mp_dc only
-    unsigned dci_count, dct_count, dci_policy;
+    char *dci_count, *dct_count;
+    unsigned dci_policy;
     unsigned adapt; // off, on, eager
-    double adapt_interval;
-    unsigned adapt_max_rc, adapt_pool, adapt_max_rings;
-    double adapt_gain; // s, as adapt_interval
-    char* adapt_costs;
+    char *adapt_interval, *adapt_max_rc, *adapt_pool, *adapt_max_rings, *adapt_gain, *adapt_costs;
 };
 
 // Limits that help texts name.
@@ -78,11 +67,26 @@ inline constexpr unsigned kLaterProtocol = connect::kMaxVersion + 1;
 [[nodiscard]] double timeout_of(std::uint8_t code);
 [[nodiscard]] double rnr_timeout_of(std::uint8_t code);
 
-// The part of `out` that belongs to the memory domain (paths, policy, atomics) and the rails to open.
-[[nodiscard]] bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channel::Config& out,
-                                std::string& error);
-// The part that belongs to the interface. `prefix`: "UCX_MP_RC_" or "UCX_MP_DC_".
-[[nodiscard]] bool read_options(const IfaceOptions& options, const char* prefix, channel::Config& out,
-                                std::string& error);
+// What of the memory domain's options is none of the core's.
+struct DomainOptions {
+    verbs::DeviceConfig devices;
+    double port_timeout = 0, reg_overhead = 0, reg_growth = 0; // s, s, s/byte
+};
+// What the user has to be told, a line each. `error`: of the first impossible value. `notes`: what has no effect, since
+// another variable switches it off.
+struct Said {
+    std::string error;
+    std::vector<std::string> notes;
+};
+
+// The part of `out` that belongs to the memory domain (paths, policy, atomics), and the rest.
+[[nodiscard]] bool read_options(const MdOptions& options, DomainOptions& domain, channel::Config& out, Said& said);
+// The part that belongs to the interface; that of the memory domain is there already. `prefix`: "UCX_MP_RC_" or
+// "UCX_MP_DC_".
+[[nodiscard]] bool read_options(const IfaceOptions& options, const char* prefix, channel::Config& out, Said& said);
+// The policy again, when the ports are known: parameters that no peer with the same ports has the paths for. One line,
+// or nothing.
+[[nodiscard]] std::string check_policy(const MdOptions& options, const channel::Config& config,
+                                       std::span<const verbs::Rail> rails);
 
 } // namespace ucx_mp::face

@@ -71,11 +71,10 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
 
 ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptions& options) {
     const bool dc = config_.transport == connect::Transport::dc;
-    std::string error;
-    if (!read_options(options, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_, error)) {
-        ucs_error("%s", error.c_str());
-        return UCS_ERR_INVALID_PARAM;
-    }
+    Said said;
+    const bool good = read_options(options, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_, said);
+    advice::say(said);
+    if (!good) return UCS_ERR_INVALID_PARAM;
 
     headroom_ = params->field_mask & UCT_IFACE_PARAM_FIELD_RX_HEADROOM ? params->rx_headroom : 0;
     release_.cb = release;
@@ -85,6 +84,7 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
 
     config_.background = services_.use(abi::layout().async_of(*this));
 
+    std::string error;
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
     const Status status = open_interface(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);

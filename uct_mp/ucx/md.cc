@@ -75,24 +75,25 @@ RegisteredMemory::~RegisteredMemory() {
 }
 
 ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& cache_options) {
-    std::string error;
-    verbs::DeviceConfig device_config;
-    if (!read_options(options, device_config, config_, error)) {
-        ucs_error("%s", error.c_str());
-        return UCS_ERR_INVALID_PARAM;
-    }
+    DomainOptions domain;
+    Said said;
+    const bool good = read_options(options, domain, config_, said);
+    advice::say(said);
+    if (!good) return UCS_ERR_INVALID_PARAM;
     if (const ucs_status_t status = init_fork(options.fork_init); status != UCS_OK) return status;
 
-    const Status status = open_devices(device_config, options.port_timeout, devices_, error);
-    if (status == Status::unreachable && device_config.rails.empty()) {
+    std::string error;
+    const Status status = open_devices(domain.devices, domain.port_timeout, devices_, error);
+    if (status == Status::unreachable && domain.devices.rails.empty()) {
         // Nobody asked for us by name.
         ucs_debug("mp: %s", error.c_str());
         advice::no_port(error);
         return UCS_ERR_NO_DEVICE;
     }
     if (status == Status::ok) error = path::check(config_.paths, devices_.rails());
+    if (status == Status::ok && error.empty()) error = check_policy(options, config_, devices_.rails());
     if (!error.empty()) {
-        ucs_error("%s", error.c_str());
+        advice::say({.error = error, .notes = {}});
         return status == Status::ok ? UCS_ERR_INVALID_PARAM : to_ucs(status);
     }
     if (status != Status::ok) return to_ucs(status);
@@ -106,6 +107,8 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
     const ucs_status_t hooked = ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED, kPriority, memory_unmapped, this);
     hooked_ = hooked == UCS_OK;
     if (!hooked_) ucs_debug("mp: nobody tells when memory is unmapped: %s", ucs_status_string(hooked));
+    const auto devices = static_cast<double>(devices_.devices().size());
+    reg_cost_ = ucs_linear_func_make(domain.reg_overhead * devices, domain.reg_growth * devices);
     return open_cache(options, cache_options);
 }
 
@@ -136,8 +139,6 @@ bool Md::test_packet_numbers(int wish) {
 }
 
 ucs_status_t Md::open_cache(const MdOptions& options, const abi::CacheOptionsStorage& cache_options) {
-    const double devices = static_cast<double>(devices_.devices().size());
-    reg_cost_ = ucs_linear_func_make(options.reg_overhead * devices, options.reg_growth * devices);
     if (options.use_rcache == UCS_NO) return UCS_OK;
 
     const abi::Layout& layout = abi::layout();

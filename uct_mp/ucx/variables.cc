@@ -16,6 +16,10 @@ static_assert(int(channel::AtomicsMode::target) == 0 && int(channel::AtomicsMode
 const char* const kReadBacks[] = {"auto", "always", nullptr};
 static_assert(int(channel::ReadBack::several) == 0 && int(channel::ReadBack::always) == 1);
 
+const char* const kVictims[] = {"lru", "lru_m", "own", nullptr};
+static_assert(int(adapt::VictimPolicy::lru) == 0 && int(adapt::VictimPolicy::lru_m) == 1 &&
+              int(adapt::VictimPolicy::leader) == 2);
+
 // ---- Defaults, as a user would write them
 
 std::string boolean(bool value) { return value ? "y" : "n"; }
@@ -106,6 +110,15 @@ void add_paths(Builder& out, const channel::Config& defaults) {
                      "it is up. Change it to leave ports to others, or to compare one rail with several.",
              .syntax = Syntax::texts,
              .offset = offsetof(MdOptions, rails)});
+    out.add({.group = Group::paths,
+             .name = "PKEY",
+             .initial = "auto",
+             .help =
+                 "Partition of all traffic (InfiniBand), by its key; the low 15 bits count, and a key with full "
+                 "membership goes before a limited one. \"auto\": what UCX_IB_PKEY says, else each port's first key "
+                 "with full membership. A port without such a key is not used before it gets one.",
+             .syntax = Syntax::text,
+             .offset = offsetof(MdOptions, pkey)});
     out.add(
         {.group = Group::paths,
          .name = "NUM_PATHS",
@@ -123,7 +136,7 @@ void add_paths(Builder& out, const channel::Config& defaults) {
              .help = "Which of a port's LIDs the paths use: comma-separated list of offsets to its base LID, each "
                      "below 2^LMC of every rail. Empty: 0, 1, 2, ... Change it to avoid routes that the subnet "
                      "manager has put badly.",
-             .syntax = Syntax::counts,
+             .syntax = Syntax::texts,
              .offset = offsetof(MdOptions, path_bits)});
     out.add({.group = Group::paths,
              .name = "CROSS_RAILS",
@@ -322,6 +335,17 @@ void add_connections(Builder& out, const channel::Config& defaults) {
                  "time. Peers that are never idle are connected beyond the limit.",
              .syntax = Syntax::amount,
              .offset = offsetof(IfaceOptions, max_connections)});
+    out.add({.group = Group::tuning,
+             .name = "VICTIM",
+             .initial = choice(kVictims, defaults.victims),
+             .help =
+                 "Whose connection is given back where MAX_CONN is reached.\n"
+                 " - lru: of those that are idle, the one that has not been used for longest.\n"
+                 " - lru_m: of those that were given back least often, the one that has not been used for longest.\n"
+                 " - own: by whichever of several rules would have done best lately.",
+             .syntax = Syntax::choice,
+             .offset = offsetof(IfaceOptions, victim),
+             .choices = kVictims});
     out.add({.group = Group::tuning,
              .name = "MAX_UNUSED",
              .initial = std::to_string(defaults.max_unused),

@@ -18,17 +18,16 @@ namespace ucx_mp::face {
 enum class Group { paths, scheduling, memory, faults, connections, tuning };
 [[nodiscard]] const char* heading(Group group); // "Paths: " and so on, "Internal tuning: "
 
-// How UCX parses a value, and the type that it writes.
+// What UCX's parser takes, and the type that it writes.
 enum class Syntax {
     boolean, // int
     ternary, // int: yes, no, try
-    count,   // unsigned
-    bytes,   // std::size_t, with units
-    amount,  // unsigned long, also "auto" and "inf"
-    time,    // double, seconds
+    count,   // char*: a number, as it was typed
+    bytes,   // char*: likewise, with units
+    amount,  // char*: likewise, or "auto", or "inf"
+    time,    // char*: likewise, with units
     text,    // char*
     texts,   // char** and unsigned
-    counts,  // unsigned* and unsigned
     choice,  // unsigned: which of `choices`
 };
 

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <tuple>
@@ -47,7 +48,7 @@ struct Choice {
 
 std::string with_errno(const char* what, int error) { return std::string(what) + ": " + std::strerror(error); }
 
-Adapter look_at(ibv_device* device) {
+Adapter look_at(ibv_device* device, std::uint16_t partition) {
     Adapter out;
     out.name = ibv_get_device_name(device);
     out.guid = be64toh(ibv_get_device_guid(device));
@@ -68,6 +69,7 @@ Adapter look_at(ibv_device* device) {
     out.ports.resize(attributes.phys_port_cnt);
     for (std::size_t i = 0; i < out.ports.size(); ++i) {
         Port& port = out.ports[i];
+        port.rail.partition = partition;
         port.use = query_port(out.context.get(), static_cast<std::uint8_t>(i + 1), port.rail);
         // iWARP and vendors' own transports have ports, but not of this kind.
         if (device->transport_type != IBV_TRANSPORT_IB) port.use = PortUse::foreign;
@@ -99,14 +101,14 @@ void guess_ports(std::vector<Adapter>& adapters) {
 }
 
 // All adapters of this host in the order of ibv_get_device_list; empty: errno.
-std::vector<Adapter> look_around() {
+std::vector<Adapter> look_around(std::uint16_t partition = 0) {
     int count = 0;
     errno = 0;
     const DeviceList list(ibv_get_device_list(&count));
     std::vector<Adapter> out;
     if (!list) return out;
     out.reserve(static_cast<std::size_t>(count));
-    for (int i = 0; i < count; ++i) out.push_back(look_at(list.get()[i]));
+    for (int i = 0; i < count; ++i) out.push_back(look_at(list.get()[i], partition));
     guess_ports(out);
     if (out.empty()) errno = ENODEV;
     return out;
@@ -228,6 +230,25 @@ Status choose_named(const std::vector<Adapter>& adapters, const std::vector<std:
     return Status::ok;
 }
 
+// It has a LID, so its table of partition keys is there.
+bool lacks_key(const Port& port) { return port.is_rail() && !port.rail.ethernet && port.rail.lid && !port.rail.pkey; }
+
+// A partition that no port is a member of. (Some may lack it; Ethernet has none.)
+Status check_partition(const std::vector<Adapter>& adapters, std::uint16_t partition, std::string& error) {
+    std::string lack;
+    for (const Adapter& adapter : adapters)
+        for (const Port& port : adapter.ports) {
+            if (port.is_rail() && !lacks_key(port) && (port.rail.ethernet || port.rail.lid)) return Status::ok;
+            if (lacks_key(port)) lack += (lack.empty() ? "" : ", ") + port.rail.name;
+        }
+    if (partition == 0 || lack.empty()) return Status::ok;
+    char key[8];
+    std::snprintf(key, sizeof key, "0x%x", partition);
+    error = std::string("UCX_MP_PKEY: no port is a member of partition ") + key + " (" + lack +
+            "); allowed: auto, or a key that one of them has";
+    return Status::invalid_param;
+}
+
 // In the order of discovery, but if there are too many, those that are down are left out first.
 Status choose_all(const std::vector<Adapter>& adapters, std::vector<Choice>& out, std::string& error) {
     const auto take = [&](bool only_active) {
@@ -246,6 +267,8 @@ Status choose_all(const std::vector<Adapter>& adapters, std::vector<Choice>& out
         if (&adapter != adapters.data()) error += ", ";
         if (!adapter.context)
             error += adapter.name + ": " + adapter.trouble;
+        else if (std::ranges::any_of(adapter.ports, lacks_key))
+            error += adapter.name + ": no partition key with full membership";
         else if (!ports_of(adapters, static_cast<std::size_t>(&adapter - adapters.data()), false).empty())
             error += adapter.name + ": down";
         else
@@ -308,11 +331,12 @@ bool is_dead(const Device& device) {
 }
 
 Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& error) {
-    std::vector<Adapter> adapters = look_around();
+    std::vector<Adapter> adapters = look_around(config.partition);
     if (adapters.empty()) {
         error = with_errno("no InfiniBand adapter on this host: ibv_get_device_list", errno ? errno : ENODEV);
         return Status::unreachable;
     }
+    if (const Status status = check_partition(adapters, config.partition, error); failed(status)) return status;
     std::vector<Choice> chosen;
     const Status choice = config.rails.empty() ? choose_all(adapters, chosen, error)
                                                : choose_named(adapters, config.rails, chosen, error);
@@ -395,7 +419,7 @@ bool open_again(const Device& dead, Device& out, std::string& trouble) {
     const DeviceList list(ibv_get_device_list(&count));
     for (int i = 0; list && i < count; ++i) {
         if (be64toh(ibv_get_device_guid(list.get()[i])) != dead.guid) continue;
-        Adapter adapter = look_at(list.get()[i]);
+        Adapter adapter = look_at(list.get()[i], 0);
         trouble = adapter.name + ": " + adapter.trouble;
         const auto port = std::ranges::find_if(adapter.ports, &Port::is_rail);
         if (!adapter.context || port == adapter.ports.end()) continue;
@@ -433,11 +457,14 @@ bool DeviceSet::all_have_dc() const { return !devices_.empty() && std::ranges::a
 
 bool refresh(const Device& device, Rail& rail) {
     Rail now;
+    now.partition = rail.partition;
     const PortUse use = query_port(device.context.get(), rail.port, now);
     if (use != PortUse::active && use != PortUse::inactive) return false;
     rail.lid = now.lid;
     rail.lmc = now.lmc;
     rail.subnet_prefix = now.subnet_prefix;
+    rail.pkey = now.pkey;
+    rail.pkey_index = now.pkey_index;
     rail.port_guid = now.port_guid;
     rail.ethernet = now.ethernet;
     rail.gid = now.gid;

@@ -57,6 +57,9 @@ struct Rail {
     bool ethernet = false;           // RoCE: no LIDs, but
     Gid gid{};                       // the address that we use, and
     std::uint8_t gid_index = 0;      // its place in the adapter's table when it was looked up: gid_index_now()
+    std::uint16_t partition = 0;     // InfiniBand: number of the partition that is wanted (DeviceConfig), and
+    std::uint16_t pkey = 0xffff;     // the key in use; 0: the port has none that fits, and is not active;
+    std::uint16_t pkey_index = 0;    // its place in the port's table
     bool roce_2 = false;             // version 2, else 1
     ibv_mtu mtu = IBV_MTU_1024;      // active
     double rate = 1;                 // bytes/ns of payload that the link can carry (after encoding)
@@ -69,6 +72,9 @@ struct DeviceConfig {
     // once. Empty: every such port, the first kMaxRails of them on the first kMaxDevices adapters, active ones before
     // others; one at least must be active.
     std::vector<std::string> rails;
+    // Number of the partition: the low 15 bits of a key. A key with full membership goes before one without. 0: the
+    // port's first key with full membership.
+    std::uint16_t partition = 0;
 };
 
 class DeviceSet {
@@ -113,8 +119,8 @@ private:
 inline constexpr std::uint8_t kLastLife = 240;
 [[nodiscard]] bool open_again(const Device& dead, Device& out, std::string& trouble);
 
-// Asks the port again and updates what may have changed (LID, LMC, prefix, GID, MTU, rate, active). For a copy of a
-// rail, held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.
+// Asks the port again and updates what may have changed (LID, LMC, prefix, partition key, GID, MTU, rate, active). For
+// a copy of a rail, held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.
 [[nodiscard]] bool refresh(const Device& device, Rail& rail);
 
 } // namespace ucx_mp::verbs

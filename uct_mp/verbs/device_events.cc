@@ -28,7 +28,8 @@ void DeviceEvents::read() {
             downs_[port].fetch_add(1, std::memory_order_release);
         else if (type == IBV_EVENT_PORT_ACTIVE && port < kMaxPorts)
             ups_[port].fetch_add(1, std::memory_order_release);
-        else if ((type == IBV_EVENT_LID_CHANGE || type == IBV_EVENT_GID_CHANGE) && port < kMaxPorts)
+        else if ((type == IBV_EVENT_LID_CHANGE || type == IBV_EVENT_GID_CHANGE || type == IBV_EVENT_PKEY_CHANGE) &&
+                 port < kMaxPorts)
             renewals_[port].fetch_add(1, std::memory_order_release);
         else if (type == IBV_EVENT_PATH_MIG) {
             const std::lock_guard keep(keeping_);

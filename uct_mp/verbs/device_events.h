@@ -20,7 +20,7 @@ public:
     // What a reader has seen so far; counters that wrap.
     struct Seen {
         std::uint32_t downs = 0, ups = 0, fatal = 0;
-        std::uint32_t renewals = 0; // its LID or GID may be another one
+        std::uint32_t renewals = 0; // its LID, GID or partition keys may be others
     };
 
     // The device's descriptor is set to not block: reading asks it, and waits for nothing. False: errno.

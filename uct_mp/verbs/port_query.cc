@@ -88,6 +88,25 @@ std::vector<GidEntry> roce_gids(ibv_context* context, std::uint8_t port) {
     return out;
 }
 
+constexpr std::uint16_t kFullMember = 0x8000;
+
+// As UCX's own transports: keys with the number 0 are free entries. Tables are long, and every look is a command.
+void choose_pkey(ibv_context* context, unsigned entries, Rail& out) {
+    out.pkey = 0;
+    out.pkey_index = 0;
+    for (unsigned i = 0; i < entries; ++i) {
+        __be16 raw;
+        if (ibv_query_pkey(context, out.port, static_cast<int>(i), &raw) != 0) return;
+        const std::uint16_t key = be16toh(raw), number = key & ~kFullMember;
+        const bool full = key & kFullMember;
+        if (number == 0 || (out.partition ? number != out.partition : !full)) continue;
+        if (out.pkey && !full) continue;
+        out.pkey = key;
+        out.pkey_index = static_cast<std::uint16_t>(i);
+        if (full) return;
+    }
+}
+
 } // namespace
 
 double link_rate(unsigned active_speed, unsigned active_width) {
@@ -162,12 +181,13 @@ PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out) {
         out.lid = a.lid;
         out.lmc = a.lmc;
         out.subnet_prefix = be64toh(gid.global.subnet_prefix);
+        choose_pkey(context, a.pkey_tbl_len, out);
     }
     out.port_guid = be64toh(gid.global.interface_id);
     out.mtu = a.active_mtu >= IBV_MTU_256 && a.active_mtu <= IBV_MTU_4096 ? a.active_mtu : IBV_MTU_1024;
     const double rate = link_rate(a.active_speed, a.active_width);
     out.rate = rate > 0 ? rate : 1;
-    out.active = a.state == IBV_PORT_ACTIVE && (out.ethernet || a.lid != 0);
+    out.active = a.state == IBV_PORT_ACTIVE && (out.ethernet || (a.lid != 0 && out.pkey != 0));
     return out.active ? PortUse::active : PortUse::inactive;
 }
 

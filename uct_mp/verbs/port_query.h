@@ -18,8 +18,8 @@ enum class PortUse : std::uint8_t {
 // 14.2.5.6). 0: a code that we don't know.
 [[nodiscard]] double link_rate(unsigned active_speed, unsigned active_width);
 
-// How the port looks now; fills what belongs to the port (LID, LMC, prefix, GUID, GID, MTU, rate, active), not indices
-// and name.
+// How the port looks now; fills what belongs to the port (LID, LMC, prefix, GUID, partition key, GID, MTU, rate,
+// active), not indices and name. Rail::partition says which key is wanted.
 [[nodiscard]] PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out);
 
 // Limits, GUID, timestamps; needs `context` and `name`. 0 or errno.

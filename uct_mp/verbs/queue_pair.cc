@@ -56,10 +56,11 @@ ibv_qp_cap send_capabilities(const Device& device, const QueuePairLimits& limits
 }
 
 // Remote access is said at INIT; adapters without atomics refuse it with the atomics in.
-int rc_to_init(ibv_qp* qp, std::uint8_t port) {
+int rc_to_init(ibv_qp* qp, const Rail& rail) {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
-    a.port_num = port;
+    a.port_num = rail.port;
+    a.pkey_index = rail.pkey_index;
     a.qp_access_flags = kRemoteAccess;
     constexpr int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     const int error = modify(qp, a, mask);
@@ -97,6 +98,7 @@ int dci_to_rts(ibv_qp* qp, const Device& device, const Rail& rail, const Reliabi
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = rail.port;
+    a.pkey_index = rail.pkey_index;
     if (const int error = modify(qp, a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT)) return error;
 
     a = {};
@@ -120,6 +122,7 @@ int dct_to_rtr(ibv_qp* qp, const Rail& rail, const Reliability& reliability) {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = rail.port;
+    a.pkey_index = rail.pkey_index;
     a.qp_access_flags = kRemoteAccess;
     if (const int error = modify(qp, a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
         return error;
@@ -136,6 +139,7 @@ int ud_to_rts(ibv_qp* qp, const Rail& rail, std::uint32_t q_key) {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = rail.port;
+    a.pkey_index = rail.pkey_index;
     a.qkey = q_key;
     if (const int error = modify(qp, a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)) return error;
     a = {};
@@ -162,7 +166,7 @@ QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues
         return made;
     });
     if (!qp) return nullptr;
-    const int error = rc_to_init(qp.get(), rail.port);
+    const int error = rc_to_init(qp.get(), rail);
     if (error && broken) {
         *broken = std::move(qp);
         errno = error;
@@ -194,7 +198,7 @@ int to_reset(ibv_qp* qp) {
     return modify(qp, a, IBV_QP_STATE);
 }
 
-int init_rc(ibv_qp* qp, const Rail& rail) { return rc_to_init(qp, rail.port); }
+int init_rc(ibv_qp* qp, const Rail& rail) { return rc_to_init(qp, rail); }
 
 int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
                std::uint32_t sq_psn) {
@@ -227,6 +231,7 @@ int load_alternate(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const 
     ibv_qp_attr a{};
     a.alt_ah_attr = address_of(qp->context, rail, remote.destination(), reliability.service_level);
     a.alt_port_num = rail.port;
+    a.alt_pkey_index = rail.pkey_index;
     a.alt_timeout = reliability.timeout;
     a.path_mig_state = IBV_MIG_REARM;
     return modify(qp, a, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);

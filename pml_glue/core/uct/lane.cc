@@ -15,8 +15,8 @@ bool Lane::open(const std::string& transport, uct_worker_h worker, uct_error_han
     if (!find_domain(device, error)) return false;
     uct_md_query(domain_, &domain_attributes_);
     uct_iface_config_t* config;
-    ucs_status_t status = uct_md_iface_config_read(domain_, transport_.c_str(), nullptr, nullptr, &config);
-    if (status == UCS_OK) {
+    status_ = uct_md_iface_config_read(domain_, transport_.c_str(), nullptr, nullptr, &config);
+    if (status_ == UCS_OK) {
         uct_iface_params_t params{};
         params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
                             UCT_IFACE_PARAM_FIELD_ERR_HANDLER | UCT_IFACE_PARAM_FIELD_ERR_HANDLER_ARG |
@@ -29,12 +29,12 @@ bool Lane::open(const std::string& transport, uct_worker_h worker, uct_error_han
         params.err_handler_flags = 0;
         // Shared memory tells of peers that are gone if it is asked (uct_ep_check). Others have no such option.
         (void)uct_config_modify(config, "ERROR_HANDLING", "y");
-        status = uct_iface_open(domain_, worker, &params, config, &interface_);
+        status_ = uct_iface_open(domain_, worker, &params, config, &interface_);
         uct_config_release(config);
     }
-    if (status == UCS_OK) status = uct_iface_query(interface_, &attributes_);
-    if (status != UCS_OK) {
-        error = transport_ + ": " + ucs_status_string(status);
+    if (status_ == UCS_OK) status_ = uct_iface_query(interface_, &attributes_);
+    if (status_ != UCS_OK) {
+        error = why_not();
         return false;
     }
     if (!can(UCT_IFACE_FLAG_CONNECT_TO_IFACE)) {
@@ -65,6 +65,12 @@ Lane::~Lane() {
     if (domain_) uct_md_close(domain_);
 }
 
+std::string Lane::why_not() const {
+    if (status_ == UCS_OK) return transport_ + ": no such transport, or no device for it";
+    if (misled()) return transport_ + " cannot be opened with these settings: see its own line above";
+    return transport_ + " cannot be opened: " + ucs_status_string(status_);
+}
+
 // The first memory domain that has the transport; its first device.
 bool Lane::find_domain(std::string& device, std::string& error) {
     uct_component_h* components;
@@ -89,17 +95,24 @@ bool Lane::find_domain(std::string& device, std::string& error) {
             if (open_domain(components[i], domain.md_name, device)) break;
     }
     uct_release_component_list(components);
-    if (!domain_) error = transport_ + ": no such transport, or no device for it";
+    if (!domain_) error = why_not();
     return domain_;
 }
 
 bool Lane::open_domain(uct_component_h component, const char* name, std::string& device) {
     uct_md_config_t* config;
-    if (uct_md_config_read(component, nullptr, nullptr, &config) != UCS_OK) return false;
+    const ucs_status_t read = uct_md_config_read(component, nullptr, nullptr, &config);
+    if (read != UCS_OK) {
+        status_ = UCS_ERR_INVALID_PARAM; // its own codes say less
+        return false;
+    }
     uct_md_h opened = nullptr;
     const ucs_status_t status = uct_md_open(component, name, config, &opened);
     uct_config_release(config);
-    if (status != UCS_OK) return false;
+    if (status != UCS_OK) {
+        if (status_ == UCS_OK) status_ = status;
+        return false;
+    }
     uct_tl_resource_desc_t* resources;
     unsigned count;
     if (uct_md_query_tl_resources(opened, &resources, &count) == UCS_OK) {

@@ -17,12 +17,15 @@ struct Traffic {
 class Lane {
 public:
     // False: there is no such transport here, or it cannot be opened, and `error` says why in one line.
+    // `misled`: by a setting of the user's, for which another transport is no answer; the transport has said which.
     // `on_error`: UCT's handler for peers that fail, with `argument`; for transports that tell of them.
     [[nodiscard]] bool open(const std::string& transport, uct_worker_h worker, uct_error_handler_t on_error,
                             void* argument, std::string& error);
     Lane() = default;
     Lane(const Lane&) = delete;
     ~Lane();
+
+    [[nodiscard]] bool misled() const { return status_ == UCS_ERR_INVALID_PARAM; }
 
     [[nodiscard]] const std::string& transport() const { return transport_; }
     [[nodiscard]] uct_component_h component() const { return component_; }
@@ -45,8 +48,10 @@ public:
 private:
     [[nodiscard]] bool open_domain(uct_component_h component, const char* name, std::string& device);
     [[nodiscard]] bool find_domain(std::string& device, std::string& error);
+    [[nodiscard]] std::string why_not() const;
 
     std::string transport_;
+    ucs_status_t status_ = UCS_OK; // of what could not be opened
     uct_component_h component_ = nullptr;
     uct_md_h domain_ = nullptr;
     uct_iface_h interface_ = nullptr;

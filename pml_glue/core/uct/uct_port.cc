@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
 #include "pml_glue/core/no_memory.h"
 #include "pml_glue/core/uct/host_identity.h"
+#include "pml_glue/core/uct/transports.h"
 #include "pml_glue/core/wire.h"
 #include "uct_mp/api/uct_mp.h"
 
@@ -115,7 +117,8 @@ bool UctPort::open(const Config& config, std::string& error) {
         return false;
     }
     copy_ = cost_of_copy();
-    std::istringstream names(config.transports);
+    const std::string transports = transports_of(config.transports, std::getenv("UCX_TLS"));
+    std::istringstream names(transports);
     bool network = false;
     for (std::string name; std::getline(names, name, ',');) {
         // Every adapter has RC: what is behind it in the list would never reach anybody first, but be polled.
@@ -125,11 +128,14 @@ bool UctPort::open(const Config& config, std::string& error) {
         if (lane->open(name, worker_, on_error, this, why)) {
             network |= of_network(name);
             lanes_.push_back(std::move(lane));
+        } else if (of_network(name) && lane->misled()) {
+            error = why;
+            return false;
         } else if (of_network(name) && error.empty()) {
             error = why;
         }
     }
-    if (!network && error.empty()) error = "transports=" + config.transports + ": none of a network";
+    if (!network && error.empty()) error = "transports=" + transports + ": none of a network";
     return network;
 }
 

@@ -13,7 +13,8 @@ namespace ucx_mp::glue {
 class UctPort final : public Port {
 public:
     struct Config {
-        std::string transports; // by comma; order is preference. Names of UCT: self, posix, sysv, cma, mp_rc, mp_dc
+        std::string transports; // by comma; order is preference. Names of UCT: self, posix, sysv, cma, mp_rc, mp_dc.
+                                // Or "auto": transports.h
         std::string local;      // "auto", "host", "none": see mp_core.h
     };
     // False: nothing is open, and `error` has one line. A network transport of the list must be there; those of the

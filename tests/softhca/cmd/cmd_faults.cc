@@ -21,6 +21,7 @@ const char* const kFaultHelp =
   node-death NODE                        processes killed, adapters dead
   stop|cont NODE                         stop / continue the processes of a node
   lid-swap PORT PORT                     two ports exchange their LIDs (LID_CHANGE); `reroute` keeps them so
+  pkeys KEY[,KEY...] PORT                another P_Key table (PKEY_CHANGE), e.g. 0x7fff,0x8001
   clear                                  end all faults except death
 Nasty ones:
   place-delay TIME DEVICE                data appear this long after their acknowledgment

@@ -35,6 +35,7 @@ void start_states(Segment& seg, const FabricImage& image, Layout& layout) {
         port.up = from.cabled;
         port.announced = from.cabled;
         port.lid = from.lid;
+        for (uint32_t k = 0; k < kMaxPkeys; ++k) port.pkeys[k] = from.pkeys[k];
     }
     for (uint32_t i = 0; i < image.devices; ++i) {
         DeviceState& device = seg.device(i);

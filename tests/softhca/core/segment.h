@@ -114,7 +114,8 @@ struct alignas(64) PortState {
     std::atomic<uint32_t> init_refused;    // nasty: no queue pair gets beyond RESET
     FaultKnobs faults;                     // also apply in crossbar subnets, which have no links
     std::atomic<uint64_t> tx_bytes, tx_packets, rx_bytes, rx_packets, drops, corrupted;
-    std::atomic<uint16_t> lid; // current base LID (LID_CHANGE)
+    std::atomic<uint16_t> lid;              // current base LID (LID_CHANGE)
+    std::atomic<uint16_t> pkeys[kMaxPkeys]; // current P_Key table (PKEY_CHANGE); 0: free entry
     std::atomic<uint32_t> transitions;
 };
 
@@ -312,7 +313,8 @@ struct PathRec {       // one direction of a connection's address
     uint32_t src_port; // image port index
     uint16_t dlid, slid;
     uint8_t sl, path_bits, is_global, valid;
-    uint8_t timeout; // of requests that take it (IB 9.7.6.1.3 code); comes with the path when it is migrated to
+    uint8_t timeout;    // of requests that take it (IB 9.7.6.1.3 code); comes with the path when it is migrated to
+    uint8_t pkey_index; // in the table of src_port, or of QpRec::port before there is an address; likewise
 };
 
 struct alignas(64) QpRec {

@@ -67,6 +67,7 @@ void Requester::dc_attempt(Nanos when) {
     const Nanos arrives = charged ? network.request(rec_.port, dc_dlid_, kRequestBytes, when)
                                   : network.control(rec_.port, dc_dlid_, kRequestBytes, when, false);
     if (arrives != kNever) dct = find_target(seg, engine_.network().route(rec_.port, dc_dlid_).dst_port, dc_qpn_);
+    if (dct && !same_partition(seg, rec_, *dct)) dct = nullptr;
     bool there = false, allowed = false, joined = false;
     if (dct) {
         (void)dct->lock.acquire(); // its owner may be destroying it, contexts and all

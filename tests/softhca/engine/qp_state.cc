@@ -107,7 +107,11 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         kept.port_num = a.port_num;
         rec.port = s.img().device(rec.device).first_port + a.port_num - 1;
     }
-    if (mask & IBV_QP_PKEY_INDEX) kept.pkey_index = a.pkey_index;
+    if (mask & IBV_QP_PKEY_INDEX) {
+        kept.pkey_index = a.pkey_index;
+        rec.path.pkey_index = static_cast<uint8_t>(a.pkey_index);
+        if (a.pkey_index != 0) s.fabric.generation.fetch_add(1); // who sends here by the fast path looks again
+    }
     if (mask & IBV_QP_QKEY) rec.qkey = kept.qkey = a.qkey;
     if (mask & IBV_QP_ACCESS_FLAGS) rec.access = kept.qp_access_flags = a.qp_access_flags;
     if (mask & IBV_QP_PATH_MTU) {
@@ -117,9 +121,10 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     if (mask & IBV_QP_AV) {
         kept.ah_attr = a.ah_attr;
         if (rec.kind != QpKind::dci && rec.kind != QpKind::dct) {
-            const uint8_t timeout = rec.path.timeout;
+            const uint8_t timeout = rec.path.timeout, pkey_index = rec.path.pkey_index;
             rec.path = path_of(s, rec, a.ah_attr, a.ah_attr.port_num ? a.ah_attr.port_num : kept.port_num);
             rec.path.timeout = timeout;
+            rec.path.pkey_index = pkey_index;
             rec.port = rec.path.src_port;
         }
     }
@@ -130,6 +135,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         kept.alt_pkey_index = a.alt_pkey_index;
         rec.alt = path_of(s, rec, a.alt_ah_attr, a.alt_port_num);
         rec.alt.timeout = a.alt_timeout;
+        rec.alt.pkey_index = static_cast<uint8_t>(a.alt_pkey_index);
     }
     if (mask & (IBV_QP_AV | IBV_QP_ALT_PATH)) rec.mig_refused = 0;
     if (mask & IBV_QP_DEST_QPN) rec.dest_qpn = kept.dest_qp_num = a.dest_qp_num;
@@ -196,6 +202,7 @@ void Engine::fill_query(Qp& qp, ibv_qp_attr& out) {
         out.ah_attr.src_path_bits = rec.path.path_bits;
         out.ah_attr.sl = rec.path.sl;
         out.timeout = rec.path.timeout;
+        out.pkey_index = rec.path.pkey_index;
         out.port_num = out.ah_attr.port_num = static_cast<uint8_t>(seg().img().port(rec.port).number);
     }
     rec.lock.release();

@@ -309,7 +309,7 @@ void Requester::orphan_flights() {
 
 QpRec* Requester::find_peer(const SendWqe& w, uint32_t dst_port) {
     QpRec* t = find_target(engine_.seg(), dst_port, w.remote_qpn);
-    if (!t) return nullptr;
+    if (!t || !same_partition(engine_.seg(), rec_, *t)) return nullptr;
     static constexpr QpKind wanted[] = {QpKind::none, QpKind::rc, QpKind::uc, QpKind::ud, QpKind::dct};
     return t->kind == wanted[static_cast<int>(rec_.kind)] ? t : nullptr;
 }

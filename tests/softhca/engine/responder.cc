@@ -66,6 +66,16 @@ QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn) {
     return t.life == seg.device(t.device).deaths.load(std::memory_order_relaxed) ? &t : nullptr;
 }
 
+bool same_partition(Segment& seg, const QpRec& from, const QpRec& to) {
+    const auto key_of = [&](const QpRec& qp) -> uint32_t {
+        if (qp.port == kNone || qp.path.pkey_index >= kMaxPkeys) return 0;
+        return seg.port(qp.port).pkeys[qp.path.pkey_index].load(std::memory_order_relaxed);
+    };
+    const uint32_t ours = key_of(from), theirs = key_of(to);
+    constexpr uint32_t kNumber = kFullMember - 1;
+    return (ours & kNumber) != 0 && (ours & kNumber) == (theirs & kNumber) && ((ours | theirs) & kFullMember) != 0;
+}
+
 MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int access, uint32_t pd, uint32_t device,
                     std::atomic<uint32_t>*& cell) {
     MrRec* mr = p.mark_mr(rkey, cell);

@@ -76,6 +76,8 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r);
 
 // The record of `qpn` if it exists on the device of `dst_port`; nullptr otherwise.
 QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn);
+// Whether a packet is taken (IB 10.9.3): the keys' numbers are the same and not 0, and one end is a full member.
+bool same_partition(Segment& seg, const QpRec& from, const QpRec& to);
 
 // Checks a remote key for [va, va + length) with `access` in PD `pd`; returns the MR marked in use (Process::clear_mr)
 // or nullptr.

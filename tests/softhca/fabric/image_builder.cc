@@ -119,6 +119,7 @@ private:
             port.speed = rate.speed;
             port.width = rate.width;
             port.cabled = connected;
+            std::ranges::copy(t_.adapter_types[t_.devices[from.device].type].pkeys, port.pkeys);
         }
     }
 

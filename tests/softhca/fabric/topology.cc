@@ -31,22 +31,50 @@ void read_flag(const YamlMap& map, const char* key, uint8_t& field) {
     if (const auto v = map.find(key)) field = v->boolean();
 }
 
+std::vector<uint16_t> read_pkeys(const YamlValue& value) {
+    std::vector<uint16_t> keys;
+    for (const YamlValue& e : value.elements()) {
+        const auto key = parse_pkey(e.text());
+        if (!key) e.refuse(allowed_pkey);
+        keys.push_back(*key);
+    }
+    if (keys.empty() || keys.size() > kMaxPkeys)
+        value.refuse("a list of 1 to " + std::to_string(kMaxPkeys) + " partition keys");
+    return keys;
+}
+
 AdapterType read_adapter(const YamlValue& value, const std::string& name) {
-    const YamlMap map(value, {"ports",           "mtu",
-                              "has_dc",          "has_timestamps",
-                              "has_apm",         "qp_cache_entries",
-                              "qp_cache_miss",   "message",
-                              "qp_message",      "engines_per_port",
-                              "engine_message",  "engine_rate",
-                              "bus_rate",        "dct_contexts",
-                              "dc_connect",      "dc_disconnect",
-                              "dc_busy_backoff", "command_create",
-                              "command_modify",  "command_query",
-                              "command_reg",     "wire_header",
-                              "clock_offset",    "clock_drift",
-                              "dc_request",      "command_destroy",
-                              "has_wait",        "wait",
-                              "wait_poll",       "wait_limit"});
+    const YamlMap map(value, {"ports",
+                              "mtu",
+                              "has_dc",
+                              "has_timestamps",
+                              "has_apm",
+                              "qp_cache_entries",
+                              "qp_cache_miss",
+                              "message",
+                              "qp_message",
+                              "engines_per_port",
+                              "engine_message",
+                              "engine_rate",
+                              "bus_rate",
+                              "dct_contexts",
+                              "dc_connect",
+                              "dc_disconnect",
+                              "dc_busy_backoff",
+                              "command_create",
+                              "command_modify",
+                              "command_query",
+                              "command_reg",
+                              "wire_header",
+                              "clock_offset",
+                              "clock_drift",
+                              "dc_request",
+                              "command_destroy",
+                              "has_wait",
+                              "wait",
+                              "wait_poll",
+                              "wait_limit",
+                              "pkeys"});
     AdapterType type = default_adapter();
     type.name = name;
     if (const auto v = map.find("ports")) type.ports = static_cast<uint32_t>(v->count(1, 2));
@@ -86,6 +114,7 @@ AdapterType read_adapter(const YamlValue& value, const std::string& name) {
     if (const auto v = map.find("wire_header")) l.wire_header = static_cast<uint32_t>(v->size(1024));
     if (const auto v = map.find("clock_offset")) l.clock_offset_ns = v->signed_time_ns();
     if (const auto v = map.find("clock_drift")) l.clock_drift_ppb = read_drift(*v);
+    if (const auto v = map.find("pkeys")) type.pkeys = read_pkeys(*v);
     return type;
 }
 

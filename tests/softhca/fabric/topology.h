@@ -17,6 +17,7 @@ struct AdapterType {
     uint32_t ports = 1; // 1 or 2
     uint32_t mtu = 4096;
     AdapterLimits limits{};
+    std::vector<uint16_t> pkeys{kDefaultPkey}; // of each port; kMaxPkeys at most
 };
 
 struct Topology {

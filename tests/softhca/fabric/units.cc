@@ -79,6 +79,15 @@ std::optional<Rate> parse_infiniband_speed(std::string_view text) {
 
 } // namespace
 
+std::optional<uint16_t> parse_pkey(std::string_view text) {
+    const bool hexadecimal = text.starts_with("0x");
+    if (hexadecimal) text.remove_prefix(2);
+    uint16_t key = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), key, hexadecimal ? 16 : 10);
+    if (text.empty() || error != std::errc{} || end != text.data() + text.size() || (key & 0x7fff) == 0) return {};
+    return key;
+}
+
 std::optional<int64_t> parse_time_ns(std::string_view text, bool negative) {
     static constexpr Unit units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
     const auto v = parse_quantity(text, units, false);

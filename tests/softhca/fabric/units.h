@@ -10,6 +10,9 @@ namespace softhca {
 
 // "150 ns", "1.5 us", "2 ms", "1 s", or a plain 0. Result in nanoseconds; may be negative only if `negative` is set.
 std::optional<int64_t> parse_time_ns(std::string_view text, bool negative = false);
+// A partition key, hexadecimal with 0x or decimal. Its number (the low 15 bits) is not 0.
+std::optional<uint16_t> parse_pkey(std::string_view text);
+inline constexpr const char* allowed_pkey = "a partition key: 0x8001 (full member), 0x1 (limited member) and so on";
 inline constexpr const char* allowed_time = "a time with its unit: 150 ns, 1.5 us, 2 ms, 1 s, or 0";
 
 // "4096", "32 KiB", "1 MiB", "26 B". Result in bytes.

@@ -57,6 +57,19 @@ Words parts_of(const std::string& text) {
     return parts;
 }
 
+std::vector<uint16_t> pkeys(const std::string& text) {
+    std::vector<uint16_t> keys;
+    for (size_t at = 0; at <= text.size();) {
+        const size_t end = std::min(text.find(',', at), text.size());
+        const auto key = parse_pkey(text.substr(at, end - at));
+        if (!key || keys.size() == kMaxPkeys)
+            fail("'" + text + "' is not a list of 1 to " + std::to_string(kMaxPkeys) + " keys: each " + allowed_pkey);
+        keys.push_back(*key);
+        at = end + 1;
+    }
+    return keys;
+}
+
 bool node_matches(const FabricImage& image, uint32_t node, const std::string& text) {
     return text == "*" || text == image.node(node).name || text == std::to_string(node);
 }
@@ -180,6 +193,7 @@ const Form kForms[] = {
     {"queue-pair-limit", FaultVerb::queue_pair_limit, "queue-pair-limit N|none NODE:DEVICE"},
     {"command-cost", FaultVerb::command_cost, "command-cost create|modify|query|reg|destroy TIME|reset NODE:DEVICE"},
     {"lid-swap", FaultVerb::lid_swap, "lid-swap NODE:DEVICE:PORT NODE:DEVICE:PORT"},
+    {"pkeys", FaultVerb::pkeys, "pkeys KEY[,KEY...] NODE:DEVICE:PORT"},
     {"clear", FaultVerb::clear, "clear"},
     {"reroute", FaultVerb::reroute, "reroute"},
 };
@@ -279,6 +293,10 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
             fail("'" + a + "' and '" + b + "' are not two ports of one subnet with LIDs");
         break;
     }
+    case FaultVerb::pkeys:
+        c.keys = pkeys(in.next());
+        c.ports = match_ports(image, in.next());
+        break;
     case FaultVerb::clear:
     case FaultVerb::reroute:
         break;

@@ -255,6 +255,9 @@ void apply_fault(Segment& seg, const FaultCommand& c) {
     if (c.verb == FaultVerb::stop || c.verb == FaultVerb::cont || c.verb == FaultVerb::reroute) return;
     if (c.verb == FaultVerb::clear) clear_all(seg);
     if (c.verb == FaultVerb::lid_swap) swap_lids(seg, c.ports[0], c.ports[1]);
+    if (c.verb == FaultVerb::pkeys)
+        for (uint32_t p : c.ports)
+            for (uint32_t k = 0; k < kMaxPkeys; ++k) seg.port(p).pkeys[k] = k < c.keys.size() ? c.keys[k] : 0;
     if (c.verb == FaultVerb::node_death) {
         command.verb = FaultVerb::adapter_death;
         for (uint32_t n : c.nodes)
@@ -262,7 +265,7 @@ void apply_fault(Segment& seg, const FaultCommand& c) {
                 devices.push_back(seg.img().node(n).first_device + i);
     }
     for (uint32_t d : devices) apply_to_device(seg, d, command);
-    if (c.verb != FaultVerb::lid_swap)
+    if (c.verb != FaultVerb::lid_swap && c.verb != FaultVerb::pkeys)
         for (uint32_t p : c.ports) apply_to_port(seg, p, c);
     for (uint32_t l : c.links) apply_to_link(seg, l, c);
     refresh_states(seg);
@@ -270,6 +273,8 @@ void apply_fault(Segment& seg, const FaultCommand& c) {
         for (uint32_t d : devices) raise_device_event(seg, d, IBV_EVENT_DEVICE_FATAL);
     if (c.verb == FaultVerb::lid_swap)
         for (uint32_t p : c.ports) raise_port_event(seg, p, IBV_EVENT_LID_CHANGE);
+    if (c.verb == FaultVerb::pkeys)
+        for (uint32_t p : c.ports) raise_port_event(seg, p, IBV_EVENT_PKEY_CHANGE);
 }
 
 } // namespace softhca

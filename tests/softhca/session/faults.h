@@ -26,7 +26,8 @@
 //   clear                                  ends all of the above except death, and what comes below
 //   lid-swap PORT PORT                     two ports of a subnet exchange their LIDs, as when a subnet manager comes up
 //                                          without its memory: LID_CHANGE; connections to them lead to the wrong port
-//   reroute                                the subnet manager computes new tables for what is up
+//   pkeys KEY,... PORT                     the port's P_Key table from now on: PKEY_CHANGE; queue pairs keep their
+//   index reroute                                the subnet manager computes new tables for what is up
 // With `--at-packet N [--count K]` (drop, corrupt, ack-drop, port down, link down): happens at the N-th packet from now
 // at that target, to K packets. A leading word `fault` is accepted.
 //   PORT    NODE:DEVICE:PORT, e.g. 0:softhca_0:1; NODE is a number or a name; `*` stands for any, `all` for *:*:*
@@ -69,6 +70,7 @@ enum class FaultVerb : uint8_t {
     queue_pair_limit,
     command_cost,
     lid_swap,
+    pkeys,
     clear,
     reroute
 };
@@ -80,7 +82,8 @@ struct FaultCommand {
     uint32_t which = 0;     // command-cost: 0 create, 1 modify, 2 query, 3 reg, 4 destroy; lacks: Lack
     uint64_t at_packet = 0; // 0 = now
     uint32_t count = 1;
-    std::string text; // as given
+    std::vector<uint16_t> keys; // pkeys
+    std::string text;           // as given
 };
 
 // Throws FabricError with one line that names what is wrong and what is allowed.

@@ -22,8 +22,7 @@ inline constexpr uint32_t kMaxCqe = (1u << 22) - 1;
 inline constexpr uint32_t kMaxSrqWr = 32767;
 inline constexpr uint32_t kMaxRdAtomic = 16; // Responder::saved has as many
 inline constexpr uint32_t kMaxMessage = 1u << 30;
-inline constexpr uint32_t kGids = 1, kPkeys = 1;
-inline constexpr uint16_t kDefaultPkey = 0xffff;
+inline constexpr uint32_t kGids = 1, kPkeys = kMaxPkeys;
 inline constexpr uint64_t kClockMask = INT64_MAX; // valid bits of completion time stamps
 
 // What ibv_get_device_list shows. Lives as long as the process, because contexts refer to it.

@@ -177,11 +177,13 @@ VERBS_API int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_g
 }
 
 VERBS_API int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
-    if (context_of(context)->port(port) == kNone || index < 0 || index >= static_cast<int>(kPkeys)) {
+    Context& c = *context_of(context);
+    const uint32_t image = c.port(port);
+    if (image == kNone || index < 0 || index >= static_cast<int>(kPkeys)) {
         errno = EINVAL;
         return -1;
     }
-    *pkey = htobe16(kDefaultPkey);
+    *pkey = htobe16(c.seg().port(image).pkeys[index].load());
     return 0;
 }
 

@@ -352,6 +352,23 @@ BOOST_AUTO_TEST_CASE(mistakes_are_named) {
                "UCX_MP_PATH_BITS: 33 values; allowed: at most 32");
 }
 
+// What a policy is checked against before any peer is known.
+BOOST_AUTO_TEST_CASE(paths_to_a_peer_with_the_same_ports) {
+    std::vector<verbs::Rail> ports(2);
+    for (verbs::Rail& port : ports) port.lid = 8, port.subnet_prefix = 'a';
+    BOOST_TEST(paths_between_alike({}, ports) == 2u);
+    BOOST_TEST(paths_between_alike(with(3), ports) == 6u);
+    BOOST_TEST(paths_between_alike(with(0, {}, true), ports) == 4u);
+    PathConfig split;
+    split.split_reads = true;
+    BOOST_TEST(paths_between_alike(split, ports) == 2u);
+    ports[1].active = false;
+    BOOST_TEST(paths_between_alike({}, ports) >= 2u); // it may come up
+    ports[0].active = false;
+    BOOST_TEST(paths_between_alike({}, ports) >= 2u);
+    BOOST_TEST(paths_between_alike({}, {}) == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_rail_as_the_others_see_it) {
     verbs::Rail r;
     r.device = 3, r.lid = 8, r.lmc = 2, r.subnet_prefix = 77, r.mtu = IBV_MTU_2048, r.rate = 2.5;

@@ -398,7 +398,11 @@ BOOST_AUTO_TEST_CASE(impossible_options_are_refused) {
         BOOST_TEST(Interface::open(domain, "mp_rc", options, nullptr, &iface) == UCS_ERR_INVALID_PARAM,
                    options[0].first);
     }
-    for (const Options& options : {Options{{"POLICY", "nonsense"}}, {{"NUM_PATHS", "0"}}, {{"RAILS", "nonsense"}}}) {
+    for (const Options& options : {Options{{"POLICY", "nonsense"}},
+                                   {{"NUM_PATHS", "0"}},
+                                   {{"RAILS", "nonsense"}},
+                                   {{"POLICY", "bss:n_batch=9"}},
+                                   {{"POLICY", "weighted:weights=1,2,3"}}}) {
         uct_md_h md = nullptr;
         BOOST_TEST(open_md(options, &md) == UCS_ERR_INVALID_PARAM, options[0].first);
     }

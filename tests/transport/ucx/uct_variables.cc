@@ -21,7 +21,7 @@ using namespace uct_test;
 
 namespace {
 
-constexpr unsigned kMostForUsers = 25;
+constexpr unsigned kMostForUsers = 26;
 const std::string kTuning = face::heading(face::Group::tuning);
 
 struct Listed {
@@ -66,11 +66,10 @@ std::vector<std::pair<std::string, const face::Variable*>> described() {
     return out;
 }
 
-// What the core is told when a user sets these variables ("RC_SL=3"), and what it is told to complain of.
-struct Told {
+// What the core is told when a user sets these variables ("RC_SL=3"), and what the user is told.
+struct Told : face::Said {
     channel::Config config;
-    verbs::DeviceConfig devices;
-    std::string error;
+    face::DomainOptions domain;
 };
 template <class Handle, class Read> void set_and_read(Handle* config, const Options& options, const Read& read) {
     for (const auto& [name, value] : options) BOOST_TEST_REQUIRE(modify(config, name, value) == UCS_OK);
@@ -81,20 +80,21 @@ Told domain(const Options& options = {}) {
     Told out;
     uct_md_config_t* config = nullptr;
     BOOST_TEST_REQUIRE(uct_md_config_read(component(), nullptr, nullptr, &config) == UCS_OK);
-    set_and_read(config, options, [&](const face::MdOptions& parsed) {
-        (void)face::read_options(parsed, out.devices, out.config, out.error);
-    });
+    set_and_read(config, options,
+                 [&](const face::MdOptions& parsed) { (void)face::read_options(parsed, out.domain, out.config, out); });
     return out;
 }
-Told transport(connect::Transport which, const Options& options = {}) {
+// `of_domain`: what its memory domain has been told.
+Told transport(connect::Transport which, const Options& options = {}, const Options& of_domain = {}) {
     const Domain open;
     const bool dc = which == connect::Transport::dc;
     Told out;
+    out.config = domain(of_domain).config;
     out.config.transport = which;
     uct_iface_config_t* config = nullptr;
     BOOST_TEST_REQUIRE(uct_md_iface_config_read(open.md, dc ? "mp_dc" : "mp_rc", nullptr, nullptr, &config) == UCS_OK);
     set_and_read(config, options, [&](const face::IfaceOptions& parsed) {
-        (void)face::read_options(parsed, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", out.config, out.error);
+        (void)face::read_options(parsed, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", out.config, out);
     });
     return out;
 }
@@ -138,6 +138,7 @@ const std::map<std::string, Value> kTransportValues = {
     {"MAX_RD_ATOMIC", UCT_TEST_VALUE(reliability.max_rd_atomic)},
     {"SL", UCT_TEST_VALUE(reliability.service_level)},
     {"MAX_CONN", UCT_TEST_VALUE(max_connections)},
+    {"VICTIM", UCT_TEST_VALUE(victims)},
     {"MAX_UNUSED", UCT_TEST_VALUE(max_unused)},
     {"CONNECT_TIMEOUT", UCT_TEST_VALUE(connect_timeout)},
     {"SEG_SIZE", UCT_TEST_VALUE(segment)},
@@ -160,8 +161,8 @@ const std::map<std::string, Value> kTransportValues = {
     {"ADAPT_GAIN", UCT_TEST_VALUE(adapt.tuning.least_gain)},
     {"ADAPT_COSTS", UCT_TEST_VALUE(adapt.measured)},
 };
-const std::set<std::string> kNotInTheCore = {"RAILS",        "RCACHE",           "FORK_INIT",
-                                             "PORT_TIMEOUT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
+const std::set<std::string> kNotInTheCore = {
+    "RAILS", "PKEY", "RCACHE", "FORK_INIT", "PORT_TIMEOUT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
 
 void compare(const std::vector<face::Variable>& variables, const std::map<std::string, Value>& values,
              const channel::Config& parsed) {
@@ -217,7 +218,7 @@ BOOST_AUTO_TEST_CASE(every_variable_is_listed_and_explained) {
 BOOST_AUTO_TEST_CASE(defaults_are_the_cores) {
     const Told of_domain = domain();
     BOOST_TEST(of_domain.error == "");
-    BOOST_TEST(of_domain.devices.rails.empty());
+    BOOST_TEST(of_domain.domain.devices.rails.empty());
     compare(face::domain_variables(), kDomainValues, of_domain.config);
     for (const auto which : {connect::Transport::rc, connect::Transport::dc}) {
         const Told of_transport = transport(which);
@@ -278,6 +279,92 @@ BOOST_AUTO_TEST_CASE(ranges_in_help_texts_are_true) {
     BOOST_TEST(tried >= 5u);
     for (const char* taken : {"10us", "655.36ms"}) BOOST_TEST(told("UCX_MP_RC_", {{"RNR_TIMEOUT", taken}}).error == "");
     for (const char* refused : {"9us", "656ms"}) BOOST_TEST(told("UCX_MP_RC_", {{"RNR_TIMEOUT", refused}}).error != "");
+}
+
+// A line that complains has what was typed, whatever a number of that size looks like.
+BOOST_AUTO_TEST_CASE(complaints_show_what_was_typed) {
+    const struct {
+        const char *prefix, *name;
+        std::vector<const char*> values;
+        const char* allowed;
+    } wrong[] = {
+        {"UCX_MP_RC_", "MAX_CONN", {"-1", "-2", "auto", "AUTO", "0", "7x", "99999999999999999999"}, "1 to 1048576"},
+        {"UCX_MP_DC_", "MAX_CONN", {"-1", "-2", "auto", "4294967297"}, "1 to 1048576"},
+        {"UCX_MP_RC_", "TX_MAX_BUFS", {"-1", "auto"}, "64 to 4294967295"},
+        {"UCX_MP_RC_", "TX_WINDOW", {"-1", "4294967295", "4294967360"}, "16 to 32768"},
+        {"UCX_MP_RC_", "SEG_SIZE", {"-1", "-8k", "2m", "inf"}, "512 to 1048576"},
+        {"UCX_MP_RC_", "TIMEOUT", {"-1", "-1s", "1h"}, "4.096us to 8796.09s"},
+        {"UCX_MP_DC_", "NUM_DCI", {"-1"}, "1 to 64"},
+        {"UCX_MP_DC_", "ADAPT_GAIN", {"-1ns"}, "0ns to 1s"},
+        {"UCX_MP_", "NUM_PATHS", {"-2", "inf"}, "1 to 32"},
+        {"UCX_MP_", "PATH_BITS", {"-1", "128"}, "0 to 127"},
+        {"UCX_MP_", "FEATURES", {"-1", "auto"}, "0 to 18446744073709551615"},
+        {"UCX_MP_", "HOLD_DOWN", {"-1", "2m"}, "0ns to 60s"},
+        {"UCX_MP_", "MEM_REG_GROWTH", {"-1"}, "0ns to 1s"},
+    };
+    for (const auto& each : wrong)
+        for (const char* const value : each.values) {
+            if (value == std::string("1h")) continue; // refused by UCX's own parser
+            BOOST_TEST(told(each.prefix, {{each.name, value}}).error ==
+                       std::string(each.prefix) + each.name + "=" + value + ": allowed is " + each.allowed);
+        }
+}
+
+// What was asked for by name, and another variable switches off, is said; what nobody has named is not.
+BOOST_AUTO_TEST_CASE(what_has_no_effect_is_said) {
+    using Lines = std::vector<std::string>;
+    const auto dc = [](const Options& options, const Options& of_domain = {}) {
+        return transport(connect::Transport::dc, options, of_domain);
+    };
+    const auto same = [](const Told& told, const Lines& lines) {
+        BOOST_TEST(told.error == "");
+        BOOST_TEST(told.notes == lines, boost::test_tools::per_element());
+    };
+    const Options off = {{"RECOVERY", "n"}};
+    same(domain(), {});
+    same(domain(off), {});
+    same(domain({{"RECOVERY", "n"}, {"APM", "try"}}), {"UCX_MP_APM=try has no effect: UCX_MP_RECOVERY=n"});
+    same(domain({{"RECOVERY", "n"}, {"HOLD_DOWN", "1s"}}), {"UCX_MP_HOLD_DOWN=1s has no effect: UCX_MP_RECOVERY=n"});
+    same(domain({{"APM", "yes"}, {"HOLD_DOWN", "1s"}}), {});
+    for (const char* const insisted : {"APM", "PACKET_NUMBERS"})
+        BOOST_TEST(domain({{"RECOVERY", "n"}, {insisted, "yes"}}).error ==
+                   "UCX_MP_" + std::string(insisted) + "=yes: allowed is \"try\" or \"no\" with UCX_MP_RECOVERY=n");
+    same(dc({}), {});
+    same(dc({}, off), {});
+    same(dc({{"ADAPT", "off"}}, off), {});
+    same(dc({{"ADAPT_MAX_RINGS", "16"}}), {});
+    same(dc({{"ADAPT_MAX_RINGS", "16"}}, off), {"UCX_MP_DC_ADAPT_MAX_RINGS=16 has no effect: UCX_MP_RECOVERY=n"});
+    same(dc({{"ADAPT", "on"}}, off), {"UCX_MP_DC_ADAPT=on has no effect: UCX_MP_RECOVERY=n"});
+    same(dc({{"ADAPT", "off"}, {"ADAPT_MAX_RINGS", "16"}, {"ADAPT_POOL", "3"}}),
+         {"UCX_MP_DC_ADAPT_POOL=3 has no effect: UCX_MP_DC_ADAPT=off",
+          "UCX_MP_DC_ADAPT_MAX_RINGS=16 has no effect: UCX_MP_DC_ADAPT=off"});
+    same(dc({{"VICTIM", "lru"}}), {"UCX_MP_DC_VICTIM=lru has no effect: UCX_MP_DC_MAX_CONN=inf"});
+    const Told limited = dc({{"VICTIM", "lru_m"}, {"MAX_CONN", "4"}});
+    same(limited, {});
+    BOOST_TEST((limited.config.victims == adapt::VictimPolicy::lru_m));
+    same(dc({{"ADAPT_COSTS", "d=1,p=2,c=3,delta=4"}}),
+         {"UCX_MP_DC_ADAPT_COSTS=d=1,p=2,c=3,delta=4 has no effect: of rings: UCX_MP_DC_ADAPT_MAX_RINGS=0"});
+}
+
+// Ours, or UCX's if ours is not set.
+BOOST_AUTO_TEST_CASE(partitions) {
+    const auto partition = [](const char* ours) { return domain({{"PKEY", ours}}).domain.devices.partition; };
+    BOOST_TEST(domain().domain.devices.partition == 0u);
+    BOOST_TEST(partition("auto") == 0u);
+    BOOST_TEST(partition("0x8005") == 5u);
+    BOOST_TEST(partition("5") == 5u);
+    BOOST_TEST(partition("0xffff") == 0x7fffu);
+    setenv("UCX_IB_PKEY", "0x7", 1);
+    BOOST_TEST(domain().domain.devices.partition == 7u);
+    BOOST_TEST(partition("0x8005") == 5u);
+    setenv("UCX_IB_PKEY", "0x10000", 1);
+    BOOST_TEST(domain().error ==
+               "UCX_IB_PKEY=0x10000: allowed is auto, or a key from 0x1 to 0xffff that is not 0x8000");
+    unsetenv("UCX_IB_PKEY");
+    for (const char* const wrong : {"", "0", "0x8000", "-1", "65536", "0x80050", "5x", "full"})
+        BOOST_TEST(domain({{"PKEY", wrong}}).error == "UCX_MP_PKEY=" + std::string(wrong) +
+                                                          ": allowed is auto, or a key from 0x1 to 0xffff that is not "
+                                                          "0x8000");
 }
 
 // RC by demand: measured costs, or both of the user's.

@@ -81,6 +81,47 @@ BOOST_AUTO_TEST_CASE(a_pattern_that_changes) {
     BOOST_TEST(driver.windows.counts().bytes() < 10'000u);
 }
 
+// Each change is seen by the short window, whose length halves. It has two slices at least.
+BOOST_AUTO_TEST_CASE(the_short_window_has_two_slices) {
+    Tuning tuning = paper();
+    tuning.limits.rc = 1, tuning.limits.rings = 0;
+    Driver driver(tuning);
+    // In the n-th second: 2n in the first six slices, 2n + 1 in the last two.
+    const auto rates = [](Nanos end) {
+        const auto n = static_cast<std::uint32_t>((end - 1) / kSecond),
+                   slice = static_cast<std::uint32_t>((end - 1) % kSecond / (kSecond / 8));
+        return slice < 6 ? from({2 * n}, 10'000) : from({2 * n + 1}, 15'000);
+    };
+    BOOST_TEST((driver.look(rates).why == Why::first));
+    const Nanos lengths[] = {kSecond / 2, kSecond / 4, kSecond / 4, kSecond / 4};
+    for (std::uint32_t n = 1; n <= 4; ++n) {
+        BOOST_TEST((driver.look(rates).why == Why::shrunk));
+        BOOST_TEST(driver.present.of(2 * n + 1) == Service::rc);
+        BOOST_TEST(driver.windows.begin() == (n + 1) * kSecond - lengths[n - 1]);
+    }
+}
+
+// What was before is forgotten, and the next look comes sooner.
+BOOST_AUTO_TEST_CASE(a_change_is_followed_up) {
+    Tuning tuning = paper();
+    tuning.min_interval = kSecond / 64;
+    tuning.limits.rc = 1, tuning.limits.rings = 0;
+    Driver driver(tuning);
+    for (unsigned i = 0; i < 20; ++i) (void)driver.look([](Nanos) { return from({1}, 10'000); });
+    BOOST_TEST(driver.windows.interval() == kSecond);
+    const std::size_t before = driver.windows.counts().slices();
+    Windows::Verdict verdict;
+    for (unsigned i = 0; i < 40 && verdict.why != Why::shrunk; ++i) {
+        BOOST_TEST(driver.windows.interval() == kSecond);
+        verdict = driver.look([](Nanos) { return from({2}, 10'000); });
+    }
+    BOOST_TEST((verdict.why == Why::shrunk));
+    BOOST_TEST(driver.windows.interval() == kSecond / 2);
+    BOOST_TEST(driver.windows.counts().slices() < before);
+    for (unsigned i = 0; i < 3; ++i) (void)driver.look([](Nanos) { return from({2}, 10'000); });
+    BOOST_TEST(driver.windows.interval() == kSecond);
+}
+
 // The first windows in which nothing comes do not count.
 BOOST_AUTO_TEST_CASE(silence_first) {
     Driver driver(paper());

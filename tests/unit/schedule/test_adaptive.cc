@@ -108,13 +108,43 @@ BOOST_AUTO_TEST_CASE(a_path_lost_in_a_round_does_not_block_learning) {
     peer.done(1, 0, 300 * kUs);
     BOOST_TEST(peer.weight(0) > 2 * peer.weight(1));
     BOOST_TEST(peer.weight_sum() == 3.0, tt::tolerance(1e-12));
-    // And a completion that never comes is given up after some messages.
+}
+
+// A round whose last completion never comes is given up after 256 plans.
+BOOST_AUTO_TEST_CASE(a_completion_that_never_comes_does_not_end_learning) {
+    const std::vector<PathSetup> setup = equal_paths(4);
+    PathTable paths(setup, nullptr);
+    Plan first, later;
+    first.count = later.count = 2;
+    for (unsigned k = 0; k < 2; ++k) {
+        first.stripes[k] = {.offset = 0, .length = kMiB, .path = PathIndex(k)};
+        later.stripes[k] = {.offset = 0, .length = kMiB, .path = PathIndex(2 + k)};
+    }
+    WeightRound round;
+    const auto done = [&](PathIndex path, double ns) {
+        return round.observe(paths, {path, Direction::write, kMiB, kMiB, 0, Nanos(ns)}, {double(kMiB), ns}, 1);
+    };
+    round.open(first);
+    BOOST_TEST(!done(0, 1000)); // that of path 1 never comes
+    for (unsigned i = 0; i < 255; ++i) round.open(later);
+    BOOST_TEST(!done(2, 1000));
+    BOOST_TEST(!done(3, 3000));
+    round.open(later);
+    BOOST_TEST(!done(2, 1000));
+    BOOST_TEST(done(3, 3000));
+    BOOST_TEST(paths[2].weight == 1.5, tt::tolerance(1e-12));
+    BOOST_TEST(paths[3].weight == 0.5, tt::tolerance(1e-12));
+}
+
+// However slow a path is, it keeps 1/32 of a fair share, and so comes back.
+BOOST_AUTO_TEST_CASE(weights_have_a_floor) {
+    Peer peer("adaptive:alpha=1", equal_paths(2));
     (void)peer.put(kMiB);
-    for (int i = 0; i < 300; ++i) (void)peer.put(kMiB);
-    const double before = peer.weight(0);
-    peer.done(0, 1000 * kUs, 1400 * kUs);
-    peer.done(1, 1000 * kUs, 1100 * kUs);
-    BOOST_TEST(peer.weight(0) < before);
+    peer.done(0, 10 * kUs, 11 * kUs);
+    peer.done(1, 10 * kUs, 1'000'010 * kUs);
+    const double floor = 1.0 / 32, fast = 2; // before they are scaled to a sum of 2
+    BOOST_TEST(peer.weight(1) == 2 * floor / (fast + floor), tt::tolerance(1e-5));
+    BOOST_TEST(peer.weight_sum() == 2.0, tt::tolerance(1e-12));
 }
 
 BOOST_AUTO_TEST_CASE(formula_8_3_and_sorting) {

@@ -38,6 +38,47 @@ BOOST_AUTO_TEST_CASE(parameters_with_units) {
     BOOST_TEST(make_policy("window_rr:window=7,").config->window == 7u);
 }
 
+BOOST_AUTO_TEST_CASE(weights_of_rails) {
+    const PolicyConfig plain = *make_policy("weighted").config, learned = *make_policy("adaptive").config;
+    BOOST_TEST(plain.n_weights == 0u);
+    BOOST_TEST(plain.weight(1, 2, 6.5) == 6.5); // a path's rate
+    BOOST_TEST(learned.weight(1, 2, 6.5) == 1.0);
+    BOOST_TEST(make_policy("weighted:weights=rates").config->n_weights == 0u);
+    for (const char* const text : {"weighted:weights=3,1", "weighted:weights=3,1,", "weighted_rr:weights=3,1",
+                                   "weighted:weights=3,1,min_stripe=8K", "weighted:min_stripe=8K,weights=3,1"}) {
+        BOOST_TEST_INFO(text);
+        const PolicyChoice choice = make_policy(text);
+        BOOST_TEST_REQUIRE(choice.error == "");
+        const PolicyConfig& config = *choice.config;
+        BOOST_TEST(config.n_weights == 2u);
+        BOOST_TEST(config.min_stripe ==
+                   (std::string(text).ends_with("K") || std::string(text).find("8K,") != std::string::npos
+                        ? 8192u
+                        : PolicyConfig{}.min_stripe));
+        BOOST_TEST(config.weight(0, 1, 6.5) == 3.0);
+        BOOST_TEST(config.weight(0, 4, 6.5) == 0.75); // four routes share it
+        BOOST_TEST(config.weight(1, 1, 6.5) == 1.0);
+        BOOST_TEST(config.weight(2, 1, 6.5) == 0.0);
+        BOOST_TEST(check_weights(config, 2) == "");
+        BOOST_TEST(check_weights(config, 3) == "2 weights are not allowed; allowed: 3, one for each rail in use");
+    }
+    BOOST_TEST(check_weights(plain, 3) == "");
+    BOOST_TEST(make_policy("weighted:weights=0,2.5").config->weight(1, 1, 1) == 2.5);
+    const std::string sixteen = "weighted:weights=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1";
+    BOOST_TEST(make_policy(sixteen).config->n_weights == 16u);
+    for (const std::string& bad :
+         {sixteen + ",1", std::string("weighted:weights="), std::string("weighted:weights=3,x"),
+          std::string("weighted:weights=-1,1"), std::string("weighted:weights=0,0"),
+          std::string("weighted:weights=nan,1"), std::string("weighted:weights=2000000"),
+          std::string("weighted_rr:weights=3 1"), std::string("weighted:weights=3K,1")}) {
+        const std::string value = bad.substr(bad.find('=') + 1);
+        BOOST_TEST(error(bad) == "UCX_MP_POLICY=" + bad + ": weights = '" + value +
+                                     "' is not allowed; allowed: rates, or for each rail a number from 0 to 1000000, "
+                                     "not all 0");
+    }
+    BOOST_TEST(error("adaptive:weights=3,1").find("adaptive has no parameter 'weights'") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(errors_say_what_is_allowed) {
     BOOST_TEST(error("fastest") ==
                "UCX_MP_POLICY=fastest: unknown policy 'fastest'; allowed: default, binding, round_robin, weighted_rr, "

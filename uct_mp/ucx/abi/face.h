@@ -80,13 +80,11 @@ public:
     // `offset`: of our options in those of UCX.
     void add(const std::vector<Variable>& variables, std::size_t offset) {
         for (const Variable& from : variables) {
-            ParserFunctions parser = parser_of(from);
-            if (from.syntax == Syntax::counts) parser.arg = counts();
             rows_.push_back({.name = from.name,
                              .initial = from.initial.c_str(),
                              .doc = from.help.c_str(),
                              .offset = offset + from.offset,
-                             .parser = assemble<V>(parser)});
+                             .parser = assemble<V>(parser_of(from))});
         }
     }
     // UCX's own, which every transport has. They are listed as what they are to our users. `defaults`: "NAME=VALUE", of
@@ -110,19 +108,6 @@ public:
 
 private:
     const char* keep(std::string text) { return texts_.emplace_back(std::move(text)).c_str(); }
-
-    // ucs_config_array, of numbers
-    static const void* counts() {
-        struct Array {
-            std::size_t element;
-            typename V::Parser parser;
-        };
-        static const Array numbers{
-            sizeof(unsigned),
-            assemble<V>(
-                parser_of({.group = {}, .name = "", .initial = {}, .help = {}, .syntax = Syntax::count, .offset = 0}))};
-        return &numbers;
-    }
 
     std::vector<Row> rows_;
     std::deque<std::string> texts_;

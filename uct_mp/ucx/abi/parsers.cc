@@ -13,17 +13,22 @@ constexpr ParserFunctions kBoolean{ucs_config_sscanf_bool, ucs_config_sprintf_bo
                                    ucs_config_release_nop, ucs_config_help_generic, "<y|n>"};
 constexpr ParserFunctions kTernary{ucs_config_sscanf_ternary, ucs_config_sprintf_ternary_auto, ucs_config_clone_int,
                                    ucs_config_release_nop,    ucs_config_help_generic,         "<yes|no|try>"};
-constexpr ParserFunctions kCount{ucs_config_sscanf_uint, ucs_config_sprintf_uint, ucs_config_clone_uint,
-                                 ucs_config_release_nop, ucs_config_help_generic, "unsigned integer"};
-constexpr ParserFunctions kBytes{
-    ucs_config_sscanf_memunits, ucs_config_sprintf_memunits,
-    ucs_config_clone_ulong,     ucs_config_release_nop,
-    ucs_config_help_generic,    "memory units: <number>[b|kb|mb|gb], \"inf\", or \"auto\""};
-constexpr ParserFunctions kAmount{ucs_config_sscanf_ulunits, ucs_config_sprintf_ulunits,
-                                  ucs_config_clone_ulong,    ucs_config_release_nop,
-                                  ucs_config_help_generic,   "unsigned long: <number>, \"inf\", or \"auto\""};
-constexpr ParserFunctions kTime{ucs_config_sscanf_time, ucs_config_sprintf_time, ucs_config_clone_double,
-                                ucs_config_release_nop, ucs_config_help_generic, "time value: <number>[m|s|ms|us|ns]"};
+// Numbers and times are kept as they were typed, so that what is said of one shows that; read_options() reads them.
+// Whether UCX's own parser `read` can make a T of it is asked here all the same.
+template <auto read, class T> int keep_text(const char* text, void* to, const void*) {
+    T ignored;
+    *static_cast<char**>(to) = nullptr;
+    return read(text, &ignored, nullptr) == 1 ? ucs_config_sscanf_string(text, to, nullptr) : 0;
+}
+template <auto read, class T> constexpr ParserFunctions kept(const char* syntax) {
+    return {keep_text<read, T>,        ucs_config_sprintf_string, ucs_config_clone_string,
+            ucs_config_release_string, ucs_config_help_generic,   syntax};
+}
+constexpr ParserFunctions kCount = kept<ucs_config_sscanf_uint, unsigned>("unsigned integer");
+constexpr ParserFunctions kBytes = kept<ucs_config_sscanf_memunits, std::size_t>("memory units: <number>[b|kb|mb|gb]");
+constexpr ParserFunctions kAmount =
+    kept<ucs_config_sscanf_ulunits, unsigned long>("unsigned long: <number>, \"inf\", or \"auto\"");
+constexpr ParserFunctions kTime = kept<ucs_config_sscanf_time, double>("time value: <number>[m|s|ms|us|ns]");
 constexpr ParserFunctions kText{ucs_config_sscanf_string,  ucs_config_sprintf_string, ucs_config_clone_string,
                                 ucs_config_release_string, ucs_config_help_generic,   "string"};
 constexpr ParserFunctions kArray{ucs_config_sscanf_array,  ucs_config_sprintf_array, ucs_config_clone_array,
@@ -58,13 +63,14 @@ ParserFunctions parser_of(const Variable& variable) {
         return kText;
     case Syntax::texts:
         return with(kArray, &ucs_config_array_string);
-    case Syntax::counts:
-        return kArray;
     case Syntax::choice:
         return with(kChoice, variable.choices);
     }
     __builtin_unreachable();
 }
+
+bool read_bytes(const char* text, std::size_t& out) { return ucs_config_sscanf_memunits(text, &out, nullptr) == 1; }
+bool read_time(const char* text, double& out) { return ucs_config_sscanf_time(text, &out, nullptr) == 1; }
 
 ParserFunctions parser_of_table(const void* rows) { return with(kTable, rows); }
 

@@ -16,8 +16,11 @@ struct ParserFunctions {
     const void* arg;
 };
 
-// Of a variable; lists of numbers have no `arg` yet, which depends on the layout.
 [[nodiscard]] ParserFunctions parser_of(const Variable& variable);
 [[nodiscard]] ParserFunctions parser_of_table(const void* rows);
+
+// Values with units, as UCX reads them: "8k"; "10ms", in seconds. False: there is none.
+[[nodiscard]] bool read_bytes(const char* text, std::size_t& out);
+[[nodiscard]] bool read_time(const char* text, double& out);
 
 } // namespace ucx_mp::face::abi

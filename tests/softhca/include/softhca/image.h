@@ -13,7 +13,9 @@ inline constexpr uint32_t kImageVersion = 3;
 inline constexpr uint32_t kNone = UINT32_MAX; // "no such index"
 inline constexpr uint8_t kNoRoute = 0xff;     // forwarding table entry: LID unreachable (as in IB linear tables)
 inline constexpr uint32_t kMaxLid = 0xbfff;   // last unicast LID (IB specification 4.1.3)
-inline constexpr uint32_t kMaxHops = 64;      // IB hop limit; a longer walk is a routing loop
+inline constexpr uint32_t kMaxPkeys = 8;      // entries of a port's P_Key table
+inline constexpr uint16_t kDefaultPkey = 0xffff, kFullMember = 0x8000;
+inline constexpr uint32_t kMaxHops = 64; // IB hop limit; a longer walk is a routing loop
 
 // What an adapter costs and can do. A field that is 0 costs nothing / has no limit: all zero is the ideal adapter.
 struct AdapterLimits {
@@ -74,6 +76,7 @@ struct PortImage {
     uint8_t speed, width; // as ibv_port_attr.active_speed / active_width
     uint8_t cabled;       // 0: physically not connected: port state DOWN
     uint8_t pad;
+    uint16_t pkeys[kMaxPkeys]; // to begin with; 0: free entry
 };
 
 struct SubnetImage {

@@ -74,6 +74,7 @@ public:
         ibv_qp_attr a{};
         a.qp_state = IBV_QPS_INIT;
         a.port_num = 1;
+        a.pkey_index = pkey_index;
         a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
         must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
         a.qp_state = IBV_QPS_RTR;
@@ -124,6 +125,7 @@ public:
 
     Hca& hca;
     ibv_qp* qp;
+    uint16_t pkey_index = 0; // of connect()
 };
 
 } // namespace softhca::sim
