@@ -179,7 +179,8 @@ def batch(*tests, options=(), tls="mp_rc", env=None, warm_up=10):
             check(len(row) == 1, f"{len(row)} results of {what}")
             row = numbers(row[0].split(",", 1)[1])
             check(row[0] >= iterations, f"{row[0]:.0f} iterations of {iterations} in {what}")
-            check(all(value > 0 for value in row[-2:]), f"impossible numbers of {what}: {row}")
+            # Overall figures: those since the last report are 0 and inf where a report had just been made.
+            check(row[3] > 0 and row[-1] > 0, f"impossible numbers of {what}: {row}")
     return run
 
 
