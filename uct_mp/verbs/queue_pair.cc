@@ -188,7 +188,7 @@ QueuePair create_waiting_rc(const Device& device, const Rail& rail, ibv_cq* cq, 
     raw.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE;
     QueuePair qp(mlx5dv_create_qp(device.context.get(), &init, &raw));
     if (!qp) return nullptr;
-    const int error = rc_to_init(qp.get(), rail.port);
+    const int error = rc_to_init(qp.get(), rail);
     return if_good(std::move(qp), error);
 }
 
