@@ -27,10 +27,10 @@ def run(argv, limit=60, **env):
     return result.returncode, result.stdout
 
 
-def need(output, pattern, times=1):
-    """A line with the pattern, so often; else the whole output and the end."""
+def need(output, pattern, times=1, fewer=False):
+    """A line with the pattern, so often (or fewer times, but once); else the whole output and the end."""
     found = [line for line in output.splitlines() if re.search(pattern, line)]
-    if len(found) != times:
+    if len(found) != times and not (fewer and 0 < len(found) < times):
         sys.exit(f"{len(found)} lines have {pattern!r}, not {times}:\n{output}")
     return found
 
@@ -156,7 +156,8 @@ def log_amid_results():
 
 
 def bad_settings():
-    """Each line once per process, over pml/mp as over stock pml/ucx; what pml/mp ends with points there."""
+    """Each line once per process, over pml/mp as over stock pml/ucx; what pml/mp ends with points there. The first rank
+    that ends may take the other with it before that one has said anything."""
     for name, value, line in (("UCX_MP_POLICY", "bss:n_batch=9", r"n_batch = 9 is not allowed; allowed: 1 to n_paths \(2\)"),
                               ("UCX_MP_RC_MAX_CONN", "-2", "allowed is 1 to 1048576"),
                               ("UCX_MP_RC_TX_WINDOW", "4294967295", "allowed is 16 to 32768")):
@@ -165,9 +166,9 @@ def bad_settings():
                              UCT_MP_LIBRARY=LIBRARY, **{name: value})
             if code == 0:
                 sys.exit(f"{name}={value} over pml/{pml}: the job went on:\n{text}")
-            need(text, re.escape(f"{name}={value}: ") + line, 2)
+            need(text, re.escape(f"{name}={value}: ") + line, 2, fewer=True)
             if pml == "mp":
-                need(text, r"pml/mp: mp_rc cannot be opened with these settings: see its own line above", 2)
+                need(text, r"pml/mp: mp_rc cannot be opened with these settings: see its own line above", 2, fewer=True)
     # Two who switch off a third.
     code, text = run(adapter(MPIRUN, "--mca", "pml", "mp", *MANY, "-n", "2", *STORM), UCX_TLS="mp_rc",
                      UCT_MP_LIBRARY=LIBRARY, UCX_MP_RECOVERY="n", UCX_MP_APM="try", UCX_MP_HOLD_DOWN="1s")
