@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE transport_partitions
 #include "both_transports.h"
 #include "simulator/traffic.h"
+#include "uct_mp/channel/core.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -82,6 +83,21 @@ BOOST_AUTO_TEST_CASE(no_key_that_fits) {
     BOOST_TEST_REQUIRE(one.error == "");
     BOOST_TEST(!one.devices.rails()[0].active);
     BOOST_TEST(one.devices.rails()[1].active);
+}
+
+// Without a wish, too: another key in front of the one in use changes nothing, and when that is gone the first is
+// taken.
+BOOST_DATA_TEST_CASE(the_key_in_use_stays, kBoth, transport) {
+    Cluster cluster(kFabric, 2, config_of(transport));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    for (const char* port : {"0:softhca_0:1", "0:softhca_1:1"})
+        cluster.world.fault(std::string("pkeys 0x8009,0x8005 ") + port);
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST(all_up(cluster, 2, 1'000'000'000));
+    for (const verbs::Rail& rail : cluster.node(0).iface().core().rails) BOOST_TEST(rail.pkey == 0x8005);
+    cluster.world.fault("pkeys 0x8009 0:softhca_1:1");
+    BOOST_TEST(traffic(cluster, 3) == "");
+    BOOST_TEST(cluster.node(0).iface().core().rails[1].pkey == 0x8009);
 }
 
 // The subnet manager changes the tables of a node while it works: queue pairs begin anew under the key's new place.

@@ -75,8 +75,10 @@ ucs_status_t uct_mp_iface_query_adapters(uct_iface_h iface, unsigned* count);
  * Nothing of it happens unless these functions are called. The adapter has to be one that waits for data (raw requests
  * of the mlx5 interface); whether it is so is found out by trying. That has been tried with the emulated adapter only.
  *
- * Threads: that of the interface's worker. All queues of an interface are gone when it closes. Bounded: so many queues
- * per rail and requests per adapter, see the errors of create.
+ * Threads: that of the interface's worker. All queues of an interface are gone when it closes: a handle must not be
+ * used afterwards, not even to destroy it. Bounded: so many queues per rail and requests per adapter, see the errors of
+ * create. A rail whose adapter has died has no such queues for the rest of the interface's life, even if the adapter is
+ * there again.
  */
 typedef struct uct_mp_task_queue* uct_mp_task_queue_h;
 
@@ -94,7 +96,8 @@ typedef struct uct_mp_task_queue_attr {
 /*
  * Whether a rail (by its number, from 0) has an adapter that waits. The first call begins a self-test of some
  * milliseconds. UCS_INPROGRESS: call progress and ask again; UCS_ERR_UNSUPPORTED: it does not, or not an interface of
- * mp_rc or mp_dc; UCS_ERR_UNREACHABLE: its port is down; UCS_ERR_INVALID_PARAM: no such rail.
+ * mp_rc or mp_dc; UCS_ERR_UNREACHABLE: it can't be tried now, as its port is down, its adapter has died or lacks
+ * something; UCS_ERR_INVALID_PARAM: no such rail; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t uct_mp_tasks_query(uct_iface_h iface, unsigned rail);
 /* Takes what is complete of all queues, and goes on with self-tests. How many completions. */
@@ -103,14 +106,18 @@ unsigned uct_mp_tasks_progress(uct_iface_h iface);
 /*
  * A half of a queue that has `depth` requests (waits, writes and words; 1 to 1024) under way at most. A command to the
  * adapter, and another one to connect. UCS_ERR_UNSUPPORTED: uct_mp_tasks_query() has not said UCS_OK;
- * UCS_ERR_NO_RESOURCE: there are too many; UCS_ERR_UNREACHABLE: the port is down.
+ * UCS_ERR_NO_RESOURCE: there are too many; UCS_ERR_UNREACHABLE: the port is down, or the adapter has died;
+ * UCS_ERR_INVALID_PARAM: no such rail, or another depth; UCS_ERR_IO_ERROR: the adapter refuses; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t uct_mp_task_queue_create(uct_iface_h iface, unsigned rail, unsigned depth, uct_mp_task_queue_h* queue);
 /* Whatever it has under way is lost. Who wants to know how far it has come ends it before. */
 void uct_mp_task_queue_destroy(uct_mp_task_queue_h queue);
 /* What is to be told to the other half: UCT_MP_TASK_HALF_SIZE bytes. */
 ucs_status_t uct_mp_task_queue_tell(uct_mp_task_queue_h queue, void* half);
-/* UCS_ERR_INVALID_PARAM: `half` is none, or of another kind of network, or it is connected already. */
+/*
+ * UCS_ERR_INVALID_PARAM: `half` is none, or of another kind of network, or it is connected already; UCS_ERR_IO_ERROR:
+ * the adapter refuses.
+ */
 ucs_status_t uct_mp_task_queue_connect(uct_mp_task_queue_h queue, const void* half, size_t size);
 
 /*
@@ -133,7 +140,8 @@ ucs_status_t uct_mp_task_post(uct_mp_task_queue_h queue);
 ucs_status_t uct_mp_task_queue_query(uct_mp_task_queue_h queue, uct_mp_task_queue_attr_t* attr, size_t size);
 /*
  * Ends our half. UCS_INPROGRESS: call progress, and again. UCS_OK: it is dead; `ended`, UCT_MP_TASK_ENDED_SIZE bytes,
- * is to be told to the other half.
+ * is to be told to the other half; at once where the adapter has died. UCS_ERR_IO_ERROR: the adapter refuses, and the
+ * queue is as it was.
  */
 ucs_status_t uct_mp_task_queue_end(uct_mp_task_queue_h queue, void* ended);
 /*

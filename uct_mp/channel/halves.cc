@@ -134,16 +134,24 @@ void Halves::keep(unsigned count) {
     fill();
 }
 
+void Halves::key_has_moved(const verbs::Rail& rail) {
+    while (verbs::QueuePair half = take(rail)) give_up(std::move(half), rail);
+    fill();
+}
+
 void Halves::fill() {
     for (const verbs::Rail& rail : core_.rails) {
         if (!rail.active || coming_) continue;
         const auto there = static_cast<unsigned>(std::ranges::count(ready_, rail.index, &Ready::rail));
         if (there >= kept_) continue;
         ++coming_;
-        place(order(rail, {}), [this, index = rail.index](verbs::QueuePair half) {
+        place(order(rail, {}), [this, index = rail.index, key = rail.pkey_index](verbs::QueuePair half) {
             --coming_;
             if (!half) return; // whoever needs one asks again
-            ready_.push_back({.half = std::move(half), .rail = index});
+            if (core_.rails[index].pkey_index == key)
+                ready_.push_back({.half = std::move(half), .rail = index});
+            else
+                give_up(std::move(half), core_.rails[index]);
             fill();
         });
     }

@@ -43,6 +43,8 @@ public:
     void give_up(verbs::QueuePair half, const verbs::Rail& rail);
     // So many are there ahead for each rail, soon. 0: none is kept any more.
     void keep(unsigned count);
+    // What is there ahead has its old place.
+    void key_has_moved(const verbs::Rail& rail);
     // Others want to do something aside: no command is begun before `until`.
     void give_way(Nanos until) { commands_.give_way(until); }
     // No command is under way, and nothing is there ahead. Whoever has asked for something is told that it could not be

@@ -8,6 +8,7 @@
 
 #include "uct_mp/channel/core.h"
 #include "uct_mp/channel/stand_ins.h"
+#include "uct_mp/channel/statistics.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 namespace ucx_mp::channel {
@@ -34,6 +35,7 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
     constexpr Nanos kPause = 10'000'000;
     constexpr unsigned kPauses = 5;
     for (std::size_t attempt = 0;; ++attempt) {
+        error.clear();
         auto core = std::make_unique<Core>(devices, config, services, events, keys, handlers, make_observer);
         core->observer->read_rails();
         StandIns stand_ins(*core);
@@ -55,6 +57,12 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
 
 const connect::InterfaceAddress& Interface::address() const { return core_->control->address(); }
 const Limits& Interface::limits() const { return core_->limits; }
+
+std::size_t count_initiators(Interface& of) {
+    std::size_t n = 0;
+    for (const DcRail& rail : of.core().dc.rails) n += rail.initiators.size();
+    return n;
+}
 
 double Interface::bandwidth() const {
     double sum = 0;

@@ -148,6 +148,9 @@ struct Interface::Statistics {
     std::vector<TransitionStatistics> history; // the latest of them, oldest first
 };
 
+// DC: so many initiators could be made, of all rails; an adapter may have fewer than are wished for. RC: 0.
+[[nodiscard]] std::size_t count_initiators(Interface& of);
+
 [[nodiscard]] inline const char* state_name(connect::State state) {
     switch (state) {
     case connect::State::closed:

@@ -51,9 +51,10 @@ Status Datagrams::Buffers::make(const verbs::Device& device, std::size_t count, 
     return mr ? Status::ok : Status::no_memory;
 }
 
-Status Datagrams::open(const verbs::DeviceSet& devices, const Config& config, std::string& error) {
+Status Datagrams::open(const verbs::DeviceSet& devices, std::span<const verbs::Rail> rails, const Config& config,
+                       std::string& error) {
     devices_ = &devices;
-    rails_.assign(devices.rails().begin(), devices.rails().end());
+    rails_.assign(rails.begin(), rails.end());
     config_ = config;
     for (const verbs::Device& device : devices.devices())
         if (const Status s = open_device(device, queues_.emplace_back(), error); failed(s)) return s;

@@ -34,8 +34,9 @@ public:
     // `way_back` is the route that the datagram has come by, turned round; its q_key is unknown (0).
     using Handler = std::function<void(const Target& way_back, std::span<const std::uint8_t> payload)>;
 
-    // `devices` must outlive it.
-    [[nodiscard]] Status open(const verbs::DeviceSet& devices, const Config& config, std::string& error);
+    // `devices` must outlive it. `rails`: its rails as they are now.
+    [[nodiscard]] Status open(const verbs::DeviceSet& devices, std::span<const verbs::Rail> rails, const Config& config,
+                              std::string& error);
 
     // At most 1024 bytes. no_resource: all buffers of that rail are on their way; io_error: no address handle, or the
     // queue pair is broken.

@@ -27,7 +27,7 @@ Status Plane::open(std::string& error) {
                                    .send_depth = config.send_depth,
                                    .q_key = identity.address.q_key,
                                    .service_level = config.service_level};
-    if (const Status s = datagrams.open(devices, queues, error); failed(s)) return s;
+    if (const Status s = datagrams.open(devices, rails, queues, error); failed(s)) return s;
     for (const verbs::Rail& rail : rails) {
         identity.rails.emplace_back();
         identity.set_rail(rail);

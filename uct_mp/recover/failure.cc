@@ -184,7 +184,8 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
 unsigned Failure::room_for_ends(const SendQueue& queue) const {
     unsigned initiators = 0;
     for (const verbs::Rail& rail : core_.rails)
-        if (core_.has_targets() && rail.device == queue.adapter->index) initiators += core_.config.dci_count;
+        if (core_.has_targets() && rail.device == queue.adapter->index)
+            initiators += static_cast<unsigned>(core_.dc.rails[rail.index].initiators.size());
     return Adapter::kDrains - std::min(initiators, Adapter::kDrains / 2);
 }
 

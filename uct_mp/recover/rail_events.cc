@@ -92,7 +92,7 @@ void RailEvents::renew_rail(unsigned index) {
         LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), core_.rails[index].active ? "another one" : "up",
         now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
     // Queue pairs keep the index that they were made with: those that can be made anew are.
-    const bool moved = core_.rails[index].active && now.pkey_index != core_.rails[index].pkey_index;
+    const bool moved = now.pkey_index != core_.rails[index].pkey_index, worked = core_.rails[index].active;
     {
         const std::lock_guard lock(core_.services);
         core_.rails[index] = now;
@@ -100,6 +100,7 @@ void RailEvents::renew_rail(unsigned index) {
         core_.control->renew(now);
         all_.reopening.tell_rails();
     }
+    if (moved) core_.halves.key_has_moved(core_.rails[index]);
     all_.numbers.test_numbers(now.device);
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
@@ -107,8 +108,11 @@ void RailEvents::renew_rail(unsigned index) {
         all_.joining.join_paths(channel);
     }
     if (!moved) return;
-    rail_failed(index, "its partition key has moved", false);
-    rail_active(index);
+    if (worked) rail_failed(index, "its partition key has moved", false);
+    for (unsigned i = 0; core_.has_targets() && i < core_.dc.rails[index].initiators.size(); ++i)
+        if (SendQueue& queue = *core_.dc.rails[index].initiators[i]; queue.idle())
+            all_.failure.drop_posted(queue); // begins anew; the others do when what they have is back
+    if (worked) rail_active(index);
 }
 
 // What has happened since the devices were opened, perhaps long ago.

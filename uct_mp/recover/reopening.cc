@@ -96,9 +96,28 @@ bool Reopening::may_adopt(unsigned device) {
     return true;
 }
 
+// Queue pairs are made with the place that a partition key has in this life. False: a key is not there yet.
+bool Reopening::take_keys(const verbs::Device& now) {
+    bool any = false;
+    for (verbs::Rail& rail : core_.rails) {
+        if (rail.device != now.index) continue;
+        verbs::Rail here = rail;
+        if (!verbs::refresh(now, here)) return false;
+        any |= here.ethernet || here.pkey != 0;
+        if (here.ethernet) continue;
+        if (here.pkey == 0 && rail.in_use != 0) return false;
+        const bool moved = here.pkey_index != rail.pkey_index;
+        rail.pkey = here.pkey;
+        rail.pkey_index = here.pkey_index;
+        if (moved) core_.control->renew(rail);
+    }
+    return any;
+}
+
 // Everything is made before anything is replaced. False: it has died again, perhaps.
 bool Reopening::adopt(const verbs::Device& now) {
     const std::lock_guard lock(core_.services);
+    if (!take_keys(now)) return false;
     const unsigned index = now.index;
     Adapter& adapter = core_.adapters[index];
     std::string error;
@@ -171,8 +190,9 @@ void Reopening::let_go(unsigned device) {
     const auto ours = devices[device].context;
     if (core_.progress.event_fd >= 0) {
         (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, core_.adapters[device].channel->fd, nullptr);
-        // One that was dead when we began has another one's context.
-        if (std::ranges::count(devices, ours, &verbs::Device::context) == 1)
+        // One that was dead when we began has another one's context, and that one may live.
+        if (std::ranges::none_of(devices,
+                                 [&](const verbs::Device& d) { return d.context == ours && !d.events->seen(0).fatal; }))
             (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, ours->async_fd, nullptr);
     }
     core_.halves.halt();

@@ -33,6 +33,7 @@ public:
 private:
     void try_reopen(unsigned device);
     [[nodiscard]] bool may_adopt(unsigned device);
+    [[nodiscard]] bool take_keys(const verbs::Device& now);
     [[nodiscard]] bool adopt(const verbs::Device& now);
     void let_go(unsigned device);
     void watch_descriptors(unsigned device);

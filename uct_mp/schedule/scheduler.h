@@ -32,7 +32,7 @@ public:
     // A message that goes whole. kNoPath: none usable, nothing placed.
     [[nodiscard]] PathIndex place(Direction d, std::uint64_t size);
     // The same in steps, for who must know the path first: the lane in use, and while it lasts, what goes on it.
-    // `small`: less than the unit of a window.
+    // `small`: inline, 256 bytes at most. Such a one counts one unit of a window, whatever its size.
     struct Current {
         Lane lane;
         Account* account = nullptr; // of lane.path

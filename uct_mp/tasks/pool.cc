@@ -44,10 +44,10 @@ Pool::~Pool() {
 
 const std::string& Pool::why_not(const verbs::Rail& rail) const { return per_device_[rail.device].why_not; }
 
+unsigned Pool::room(const verbs::Device& device) const { return std::min(limits_.requests, device.max_cqe); }
+
 bool Pool::open(const verbs::Device& device, PerDevice& on) {
-    if (!on.cq)
-        on.cq.reset(ibv_create_cq(device.context.get(), static_cast<int>(std::min(limits_.requests, device.max_cqe)),
-                                  nullptr, nullptr, 0));
+    if (!on.cq) on.cq.reset(ibv_create_cq(device.context.get(), static_cast<int>(room(device)), nullptr, nullptr, 0));
     return on.cq != nullptr;
 }
 
@@ -59,6 +59,7 @@ void Pool::settle(PerDevice& on, Waits result, std::string why_not) {
 
 Waits Pool::can_wait(const verbs::Rail& rail) {
     PerDevice& on = per_device_[rail.device];
+    if (verbs::is_dead(devices_.device_of(rail))) return Waits::unknown;
     if (on.waits == Waits::unknown) begin_probe(rail, on);
     return on.waits;
 }
@@ -67,23 +68,24 @@ void Pool::begin_probe(const verbs::Rail& rail, PerDevice& on) {
     const verbs::Device& device = devices_.device_of(rail);
     on.waits = Waits::yes; // so that create() makes one
     auto probe = std::make_unique<Probe>();
+    errno = 0;
     const Status made = create(rail, 4, probe->queue);
-    if (made == Status::unreachable) {
-        on.waits = Waits::unknown;
+    // What may be different the next time says nothing about the adapter.
+    on.waits = Waits::unknown;
+    if (failed(made)) {
+        if (made == Status::io_error && errno == EOPNOTSUPP)
+            settle(on, Waits::no, std::string("it takes no raw requests: ") + std::strerror(errno));
         return;
     }
-    on.waits = Waits::trying;
-    if (failed(made)) return settle(on, Waits::no, std::string("it takes no raw requests: ") + std::strerror(errno));
     probe->memory.reset(ibv_reg_mr(device.pd.get(), probe->words.data(), sizeof probe->words, kAccess));
     Half half;
     probe->queue->tell(half);
-    if (!probe->memory || failed(probe->queue->connect(half)))
-        return settle(on, Waits::no, std::string("it can't be tried: ") + std::strerror(errno));
+    if (!probe->memory || failed(probe->queue->connect(half))) return;
     const auto at = [&probe](unsigned word) { return reinterpret_cast<std::uint64_t>(&probe->words[word]); };
     (void)probe->queue->wait(at(0), probe->memory->lkey, Probe::kValue);
     (void)probe->queue->write(at(1), sizeof(std::uint64_t), probe->memory->lkey, at(2), probe->memory->rkey);
-    if (failed(probe->queue->post()))
-        return settle(on, Waits::no, std::string("it can't be tried: ") + std::strerror(errno));
+    if (failed(probe->queue->post())) return;
+    on.waits = Waits::trying;
     probe->until = services_.now() + kQuiet;
     on.probe = std::move(probe);
 }
@@ -118,14 +120,15 @@ Status Pool::create(const verbs::Rail& rail, unsigned depth, std::unique_ptr<Que
     PerDevice& on = per_device_[rail.device];
     const verbs::Device& device = devices_.device_of(rail);
     if (on.waits != Waits::yes) return Status::unsupported;
+    if (verbs::is_dead(device)) return Status::unreachable; // `device` may be a stand-in of one that lives
     if (depth == 0 || depth > std::min(kMostRequests, device.max_qp_wr)) return Status::invalid_param;
     verbs::Rail now = rail; // its LID may be another one by now
     if (!open(device, on) || !verbs::refresh(device, now)) return Status::io_error;
     if (!now.active) return Status::unreachable;
-    if (queues_[rail.index] >= limits_.queues || on.requests + depth > limits_.requests) return Status::no_resource;
+    if (queues_[rail.index] >= limits_.queues || on.requests + depth > room(device)) return Status::no_resource;
     auto queue = std::make_unique<Queue>(*this, device, now, depth);
     queue->qp_ =
-        verbs::create_waiting_rc(device, rail, on.cq.get(), {.send_wr = depth, .send_sge = 1, .inline_bytes = kInline});
+        verbs::create_waiting_rc(device, now, on.cq.get(), {.send_wr = depth, .send_sge = 1, .inline_bytes = kInline});
     if (!queue->qp_) return Status::io_error;
     queue->ex_ = ibv_qp_to_qp_ex(queue->qp_.get());
     queue->dv_ = mlx5dv_qp_ex_from_ibv_qp_ex(queue->ex_);

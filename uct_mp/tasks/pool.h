@@ -37,13 +37,14 @@ public:
     ~Pool(); // after its queues
     Pool(const Pool&) = delete;
 
-    // Begins the self-test of the rail's adapter if need be. unknown: the rail's port is down, so it can't be tried.
+    // Begins the self-test of the rail's adapter if need be. unknown: it can't be tried
+    // now: the rail's port is down, its adapter has died, or it lacks something.
     Waits can_wait(const verbs::Rail& rail);
     [[nodiscard]] const std::string& why_not(const verbs::Rail& rail) const; // one line
 
     // `depth`: requests under way at once. unsupported: can_wait() has not said yes. invalid_param: depth is 0 or more
-    // than kMostRequests; unreachable: the port is down; no_resource: too many queues or requests already; io_error:
-    // the adapter refuses (errno).
+    // than kMostRequests; unreachable: the port is down, or the adapter has died; no_resource: too many queues or
+    // requests already; io_error: the adapter refuses (errno).
     Status create(const verbs::Rail& rail, unsigned depth, std::unique_ptr<Queue>& out);
     // Takes what is complete; how many completions. Queue::done() and failed() tell afterwards.
     unsigned poll();
@@ -59,6 +60,7 @@ private:
         unsigned requests = 0;                            // that queues may have
         std::unordered_map<std::uint32_t, Queue*> queues; // by number
     };
+    [[nodiscard]] unsigned room(const verbs::Device& device) const; // requests of its queues together
     bool open(const verbs::Device& device, PerDevice& on);
     void begin_probe(const verbs::Rail& rail, PerDevice& on);
     void step(PerDevice& on);

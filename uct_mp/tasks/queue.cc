@@ -31,7 +31,7 @@ void Queue::tell(Half& out) const {
            .ethernet = rail_.ethernet,
            .lid = rail_.lid,
            .zero = 0,
-           .qp_number = qp_->qp_num,
+           .qp_number = number(),
            .first_psn = first_psn_,
            .gid = {}};
     std::memcpy(out.gid, rail_.gid.data(), sizeof out.gid);
@@ -152,6 +152,10 @@ void Queue::all_back() {
 Status Queue::end() {
     forget();
     if (state_ == State::dead) return Status::ok;
+    if (verbs::is_dead(device_)) {
+        leave();
+        return Status::ok;
+    }
     if (state_ != State::ending) {
         if (const int error = verbs::to_error(qp_.get())) {
             errno = error;
@@ -162,6 +166,16 @@ Status Queue::end() {
         if (state_ != State::dead) (void)pool_.poll();
     }
     return state_ == State::dead ? Status::ok : Status::in_progress;
+}
+
+// A dead adapter takes no commands and gives nothing back, but what lies in the completion queue.
+void Queue::leave() {
+    (void)pool_.poll();
+    pool_.forget(*this);
+    qp_.reset();
+    ex_ = nullptr;
+    dv_ = nullptr;
+    set(State::dead);
 }
 
 Ended Queue::ended() const { return {.version = kHalfVersion, .zero = 0, .done = done_, .posted = posted_}; }

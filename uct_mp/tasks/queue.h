@@ -74,7 +74,8 @@ public:
     Status post();
     void forget() { filled_ = 0; } // what has been added and not posted
 
-    // ok: dead. in_progress: the adapter still gives back what it had; again after Pool::poll().
+    // ok: dead. in_progress: the adapter still gives back what it had; again after Pool::poll(). io_error: it refuses
+    // (errno). At once where the adapter has died.
     Status end();
     // in_progress: one of the halves is not dead yet. Else what ours has come to (dead()), and the peer's has told.
     Status how_far(const Ended& peer, Ended& ours) const;
@@ -103,6 +104,7 @@ private:
     void completed(const ibv_wc& wc);
     void set(State to);
     void all_back();
+    void leave();
 
     Pool& pool_;
     const verbs::Device& device_;

@@ -152,15 +152,30 @@ bool read_options(const MdOptions& options, DomainOptions& domain, channel::Conf
     return check.good();
 }
 
-std::string check_policy(const MdOptions& options, const channel::Config& config, std::span<const verbs::Rail> rails) {
+void check_policy(const MdOptions& options, bool named, std::span<const verbs::Rail> rails, channel::Config& config,
+                  Said& said) {
     const unsigned paths = path::paths_between_alike(config.paths, rails);
-    std::string error = schedule::make_policy(options.policy, kPolicyVariable, paths).error;
-    if (!error.empty()) return error;
-    const std::string wrong = schedule::check_weights(config.policy, unsigned(rails.size()));
-    if (wrong.empty()) return {};
-    error = kPolicyVariable + ("=" + std::string(options.policy)) + ": " + wrong + " (";
-    for (const verbs::Rail& rail : rails) error += (rail.index ? ", " : "") + rail.name;
-    return error + ")";
+    std::string wrong = schedule::make_policy(options.policy, kPolicyVariable, paths).error;
+    if (wrong.empty()) {
+        const std::string weights = schedule::check_weights(config.policy, unsigned(rails.size()));
+        if (weights.empty()) return;
+        wrong = kPolicyVariable + ("=" + std::string(options.policy)) + ": " + weights + " (";
+        for (const verbs::Rail& rail : rails) wrong += (rail.index ? ", " : "") + rail.name;
+        wrong += ")";
+    }
+    if (named) {
+        said.error = wrong;
+        return;
+    }
+    schedule::PolicyConfig& policy = config.policy;
+    if (policy.n_weights != 0) {
+        policy.n_weights = 0;
+        said.notes.push_back(wrong + "; UCX_MP_RAILS does not name them: they go by their rates");
+        return;
+    }
+    policy.n_paths = std::min(policy.n_paths, paths);
+    policy.n_batch = std::min(policy.n_batch, std::max(paths, 1u));
+    said.notes.push_back(wrong + "; UCX_MP_RAILS does not name the rails: so many are used");
 }
 
 namespace {

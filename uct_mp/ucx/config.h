@@ -84,9 +84,10 @@ struct Said {
 // The part that belongs to the interface; that of the memory domain is there already. `prefix`: "UCX_MP_RC_" or
 // "UCX_MP_DC_".
 [[nodiscard]] bool read_options(const IfaceOptions& options, const char* prefix, channel::Config& out, Said& said);
-// The policy again, when the ports are known: parameters that no peer with the same ports has the paths for. One line,
-// or nothing.
-[[nodiscard]] std::string check_policy(const MdOptions& options, const channel::Config& config,
-                                       std::span<const verbs::Rail> rails);
+// The policy again, when the ports are known: weights or parameters that they are too few or too many for. If the user
+// has `named` the ports, that is an error. Else a host may have fewer than others: a note, rates go for weights, and
+// numbers of paths are cut.
+void check_policy(const MdOptions& options, bool named, std::span<const verbs::Rail> rails, channel::Config& config,
+                  Said& said);
 
 } // namespace ucx_mp::face

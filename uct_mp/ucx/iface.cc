@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "uct_mp/channel/statistics.h"
 #include "uct_mp/interface/open.h"
 #include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/advice.h"
@@ -174,9 +175,7 @@ Tasks& Iface::tasks() {
     return *tasks_;
 }
 
-std::size_t Iface::concurrent_endpoints() const {
-    return config_.transport == connect::Transport::dc ? config_.dci_count * md_.devices().rails().size() : 0;
-}
+std::size_t Iface::concurrent_endpoints() const { return channel::count_initiators(*core_); }
 
 // One thread copies what has come and posts what goes: the two add up. On 16 processors windows of 64 KiB by messages
 // of 8 KiB reach 1.4 of two rails' 2.0 GB/s; reads reach 1.96.

@@ -40,6 +40,7 @@ public:
     [[nodiscard]] const channel::Config& config() const { return config_; }
     [[nodiscard]] unsigned adapters() const;
     [[nodiscard]] Tasks& tasks(); // made when it is asked for
+    [[nodiscard]] bool has_tasks() const { return tasks_ != nullptr; }
     // mp_dc: so many peers can be sent to at a time. 0: no limit.
     [[nodiscard]] std::size_t concurrent_endpoints() const;
     // Messages are copied out of the receive buffers: bytes/s of a stream of them, and the s that a full one takes

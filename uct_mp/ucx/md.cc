@@ -91,7 +91,12 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
         return UCS_ERR_NO_DEVICE;
     }
     if (status == Status::ok) error = path::check(config_.paths, devices_.rails());
-    if (status == Status::ok && error.empty()) error = check_policy(options, config_, devices_.rails());
+    if (status == Status::ok && error.empty()) {
+        Said of_policy;
+        check_policy(options, !domain.devices.rails.empty(), devices_.rails(), config_, of_policy);
+        error = of_policy.error;
+        if (error.empty()) advice::say(of_policy);
+    }
     if (!error.empty()) {
         advice::say({.error = error, .notes = {}});
         return status == Status::ok ? UCS_ERR_INVALID_PARAM : to_ucs(status);

@@ -83,7 +83,13 @@ TASKS_API ucs_status_t uct_mp_tasks_query(uct_iface_h iface, unsigned rail) {
 }
 
 TASKS_API unsigned uct_mp_tasks_progress(uct_iface_h iface) {
-    return ours(iface) ? Iface::of(iface).tasks().pool.poll() : 0;
+    if (!ours(iface) || !Iface::of(iface).has_tasks()) return 0;
+    unsigned n = 0;
+    (void)guard("progress of queues that wait", [&] {
+        n = Iface::of(iface).tasks().pool.poll();
+        return UCS_OK;
+    });
+    return n;
 }
 
 TASKS_API ucs_status_t uct_mp_task_queue_create(uct_iface_h iface, unsigned rail, unsigned depth,
@@ -148,11 +154,13 @@ TASKS_API ucs_status_t uct_mp_task_queue_query(uct_mp_task_queue_h queue, uct_mp
 }
 
 TASKS_API ucs_status_t uct_mp_task_queue_end(uct_mp_task_queue_h queue, void* ended) {
-    const Status is = queue->queue->end();
-    if (is != Status::ok) return status(is);
-    const tasks::Ended told = queue->queue->ended();
-    std::memcpy(ended, &told, sizeof told);
-    return UCS_OK;
+    return guard("ending a queue that waits", [&] {
+        const Status is = queue->queue->end();
+        if (is != Status::ok) return status(is);
+        const tasks::Ended told = queue->queue->ended();
+        std::memcpy(ended, &told, sizeof told);
+        return UCS_OK;
+    });
 }
 
 TASKS_API ucs_status_t uct_mp_task_queue_how_far(uct_mp_task_queue_h queue, const void* ended, size_t size,

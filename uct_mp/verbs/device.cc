@@ -57,7 +57,10 @@ Adapter look_at(ibv_device* device, std::uint16_t partition) {
         out.context.reset();
         // Containers show all adapters of their host, and let few of them be opened.
         const bool forbidden = error == EACCES || error == EPERM || error == ENOENT;
-        out.dead = device->transport_type == IBV_TRANSPORT_IB && !forbidden;
+        // Nor is the adapter to blame where this process lacks something.
+        const bool ours = error == EMFILE || error == ENFILE || error == ENOMEM;
+        if (ours) out.trouble += ": this process or host lacks it, the adapter is left out";
+        out.dead = device->transport_type == IBV_TRANSPORT_IB && !forbidden && !ours;
         return std::move(out);
     };
     errno = 0;
@@ -92,6 +95,8 @@ void guess_ports(std::vector<Adapter>& adapters) {
         for (const Port& like : model->ports)
             adapter.ports.push_back({.rail = {.port = like.rail.port,
                                               .ethernet = like.rail.ethernet,
+                                              .partition = like.rail.partition,
+                                              .pkey = 0,
                                               .mtu = like.rail.mtu,
                                               .rate = like.rail.rate,
                                               .name = adapter.name + ":" + std::to_string(adapter.ports.size() + 1),
@@ -458,11 +463,13 @@ bool DeviceSet::all_have_dc() const { return !devices_.empty() && std::ranges::a
 bool refresh(const Device& device, Rail& rail) {
     Rail now;
     now.partition = rail.partition;
+    now.in_use = rail.in_use;
     const PortUse use = query_port(device.context.get(), rail.port, now);
     if (use != PortUse::active && use != PortUse::inactive) return false;
     rail.lid = now.lid;
     rail.lmc = now.lmc;
     rail.subnet_prefix = now.subnet_prefix;
+    rail.in_use = now.in_use;
     rail.pkey = now.pkey;
     rail.pkey_index = now.pkey_index;
     rail.port_guid = now.port_guid;

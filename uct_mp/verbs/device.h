@@ -58,6 +58,7 @@ struct Rail {
     Gid gid{};                       // the address that we use, and
     std::uint8_t gid_index = 0;      // its place in the adapter's table when it was looked up: gid_index_now()
     std::uint16_t partition = 0;     // InfiniBand: number of the partition that is wanted (DeviceConfig), and
+    std::uint16_t in_use = 0;        // number of the key that it was last active with: kept while the port has it
     std::uint16_t pkey = 0xffff;     // the key in use; 0: the port has none that fits, and is not active;
     std::uint16_t pkey_index = 0;    // its place in the port's table
     bool roce_2 = false;             // version 2, else 1

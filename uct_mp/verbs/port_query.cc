@@ -91,6 +91,7 @@ std::vector<GidEntry> roce_gids(ibv_context* context, std::uint8_t port) {
 constexpr std::uint16_t kFullMember = 0x8000;
 
 // As UCX's own transports: keys with the number 0 are free entries. Tables are long, and every look is a command.
+// Without a wish the key in use goes before the first one: the subnet manager may put others in front of it.
 void choose_pkey(ibv_context* context, unsigned entries, Rail& out) {
     out.pkey = 0;
     out.pkey_index = 0;
@@ -100,10 +101,11 @@ void choose_pkey(ibv_context* context, unsigned entries, Rail& out) {
         const std::uint16_t key = be16toh(raw), number = key & ~kFullMember;
         const bool full = key & kFullMember;
         if (number == 0 || (out.partition ? number != out.partition : !full)) continue;
-        if (out.pkey && !full) continue;
+        const bool best = full && (out.partition || !out.in_use || number == out.in_use);
+        if (out.pkey && !best) continue;
         out.pkey = key;
         out.pkey_index = static_cast<std::uint16_t>(i);
-        if (full) return;
+        if (best) return;
     }
 }
 
@@ -188,6 +190,7 @@ PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out) {
     const double rate = link_rate(a.active_speed, a.active_width);
     out.rate = rate > 0 ? rate : 1;
     out.active = a.state == IBV_PORT_ACTIVE && (out.ethernet || (a.lid != 0 && out.pkey != 0));
+    if (out.active && !out.ethernet) out.in_use = out.pkey & ~kFullMember;
     return out.active ? PortUse::active : PortUse::inactive;
 }
 

@@ -21,7 +21,7 @@ namespace softhca {
 using Off = uint64_t; // byte offset in the segment, 0 = none
 
 inline constexpr uint32_t kSegmentMagic = 0x53484341; // "SHCA"
-inline constexpr uint32_t kSegmentVersion = 6;
+inline constexpr uint32_t kSegmentVersion = 7;
 inline constexpr uint64_t kSegmentBytes = 1ull << 35; // address space, sparse
 inline constexpr uint32_t kMaxProcs = 1024;
 inline constexpr uint32_t kQpBits = 20; // QPN = index | reuse count << kQpBits (24 bits)

@@ -1,6 +1,7 @@
 // Queue pair set-up, transitions and teardown as far as peers and the send queue see them.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "core/reap.h"
 #include "engine/engine.h"
@@ -62,6 +63,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         const uint32_t expected_psn = rec.kind == QpKind::dci ? rec.responder.expected_psn : 0;
         rec.responder = {};
         rec.responder.expected_psn = expected_psn;
+        if (rec.path.pkey_index != 0) s.fabric.generation.fetch_add(1);
         rec.path = rec.alt = {};
         rec.mig_refused = 0;
         rec.mig_state.store(IBV_MIG_MIGRATED);
@@ -109,8 +111,9 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     }
     if (mask & IBV_QP_PKEY_INDEX) {
         kept.pkey_index = a.pkey_index;
-        rec.path.pkey_index = static_cast<uint8_t>(a.pkey_index);
-        if (a.pkey_index != 0) s.fabric.generation.fetch_add(1); // who sends here by the fast path looks again
+        const auto before = std::exchange(rec.path.pkey_index, static_cast<uint8_t>(a.pkey_index));
+        if (before != rec.path.pkey_index)
+            s.fabric.generation.fetch_add(1); // who sends here by the fast path looks again
     }
     if (mask & IBV_QP_QKEY) rec.qkey = kept.qkey = a.qkey;
     if (mask & IBV_QP_ACCESS_FLAGS) rec.access = kept.qp_access_flags = a.qp_access_flags;

@@ -24,8 +24,8 @@ struct Side {
         world.select(node);
         std::string error;
         BOOST_REQUIRE(!failed(verbs::DeviceSet::open({}, devices, error)));
-        BOOST_REQUIRE(
-            !failed(datagrams.open(devices, {.receive_depth = kDepth, .send_depth = kDepth, .q_key = kKey}, error)));
+        BOOST_REQUIRE(!failed(datagrams.open(devices, devices.rails(),
+                                             {.receive_depth = kDepth, .send_depth = kDepth, .q_key = kKey}, error)));
     }
     void poll() {
         (void)datagrams.poll(

@@ -275,3 +275,47 @@ BOOST_AUTO_TEST_CASE(the_way_is_lost) {
             for (uint32_t i = 0; i < kBlock; ++i) BOOST_REQUIRE(t.y.words[1024 + i] == 5u);
     }
 }
+
+// The adapter dies, with tasks under way or none: its queues end at once, and there are no others on it.
+BOOST_AUTO_TEST_CASE(the_adapter_dies) {
+    Two t;
+    const auto a = t.x.queue(), b = t.y.queue(), ending = t.x.queue(), unused = t.x.queue();
+    const auto peer = t.y.queue();
+    connect(*a, *b);
+    connect(*ending, *peer);
+    triggered(t.x, *a, t.y, 7, 10); // waits for ever
+    triggered(t.x, *ending, t.y, 7, 10);
+    (void)ending->end();
+    t.world.fault("adapter-death 0:softhca_0");
+    t.world.run_until(t.world.now() + 100'000);
+    for (Queue* const q : {a.get(), ending.get(), unused.get()}) {
+        BOOST_TEST((q->end() == Status::ok));
+        BOOST_TEST(q->dead());
+        BOOST_TEST((q->post() == Status::io_error));
+        Half half;
+        q->tell(half);
+        BOOST_TEST((q->connect(half) == Status::invalid_param));
+    }
+    Ended ours{};
+    BOOST_TEST((a->how_far({.version = kHalfVersion, .zero = 0, .done = 0, .posted = 0}, ours) == Status::ok));
+    BOOST_TEST(ours.posted == 1u);
+    BOOST_TEST(ours.done == 0u);
+    std::unique_ptr<Queue> none;
+    BOOST_TEST((t.x.pool.create(t.x.rail(), 8, none) == Status::unreachable));
+    BOOST_TEST((t.x.pool.can_wait(t.x.rail()) == Waits::unknown));
+    (void)t.x.queue(8, 1); // the other one lives
+}
+
+// One that is dead already is in the list with the context of another one.
+BOOST_AUTO_TEST_CASE(the_adapter_is_dead_at_start) {
+    World world(fabric("two-rail"));
+    world.fault("adapter-death 0:softhca_0");
+    Node x(world, 0);
+    unsigned dead = 0;
+    for (const Rail& rail : x.devices.rails()) {
+        if (rail.active) continue;
+        ++dead;
+        BOOST_TEST((x.tried(rail.index) == Waits::unknown));
+    }
+    BOOST_TEST(dead == 1u);
+}

@@ -9,7 +9,7 @@
 namespace softhca {
 
 inline constexpr uint32_t kImageMagic = 0x53484649; // "SHFI"
-inline constexpr uint32_t kImageVersion = 3;
+inline constexpr uint32_t kImageVersion = 4;
 inline constexpr uint32_t kNone = UINT32_MAX; // "no such index"
 inline constexpr uint8_t kNoRoute = 0xff;     // forwarding table entry: LID unreachable (as in IB linear tables)
 inline constexpr uint32_t kMaxLid = 0xbfff;   // last unicast LID (IB specification 4.1.3)
