@@ -23,7 +23,9 @@ static bool is_ours(mca_coll_mp_module_t* module, ompi_communicator_t* comm, mp_
         }
     }
     if (OPAL_LIKELY(mp_group_takes(group, kind, bytes))) return true;
-    if (OPAL_UNLIKELY(mp_group_broken(group))) *result = mca_pml_mp_code(MP_FAILED);
+    mca_pml_mp_lock();
+    *result = mca_pml_mp_code(mp_group_error(group));
+    mca_pml_mp_unlock();
     return false;
 }
 
@@ -77,7 +79,7 @@ static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* 
     if (OPAL_UNLIKELY(call->in_used || call->out_used || call->spans != NULL)) mca_coll_mp_let_go(call);
     if (OPAL_UNLIKELY(!mp_group_idle(group))) {
         mca_pml_mp_lock();
-        mca_coll_mp_keep(module, comm);
+        if (!mp_group_idle(group)) mca_coll_mp_keep(module, comm);
         mca_pml_mp_unlock();
     }
     return code_of(call);
