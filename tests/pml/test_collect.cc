@@ -304,6 +304,16 @@ BOOST_AUTO_TEST_CASE(other_parameters) {
     BOOST_REQUIRE(world.reports[0].find("other parameters") != std::string::npos);
 }
 
+// Who asks a member with other parameters is answered: no block of it stays open.
+BOOST_AUTO_TEST_CASE(asks_others) {
+    CollectWorld world(3, 2);
+    std::vector<Under> under(2);
+    for (unsigned i = 0; i < 2; ++i)
+        world.start(*world.group(i, 5, {0, 1}, 16, i), under[i], {MP_ALLTOALL, 0, 9000, 1}, 2, i, false);
+    for (int i = 0; i < 300; ++i) world.progress();
+    for (Under& one : under) BOOST_REQUIRE(!one.complete() && one.open == 0);
+}
+
 // What may be sent unasked to somebody who calls nothing yet has room, however large `eager` is.
 BOOST_AUTO_TEST_CASE(unasked_fits) {
     CollectWorld world(5, 4);
