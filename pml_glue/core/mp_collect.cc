@@ -27,7 +27,7 @@ bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t b
     return of(group).takes(static_cast<Collective>(kind), bytes);
 }
 bool mp_group_is_small(const mp_group_t* group, size_t bytes) { return of(group).is_bruck(bytes); }
-bool mp_group_broken(const mp_group_t* group) { return of(group).broken(); }
+mp_error_t mp_group_error(const mp_group_t* group) { return of(group).error(); }
 bool mp_group_idle(const mp_group_t* group) { return of(group).idle(); }
 
 void mp_collective_start(mp_group_t* group, mp_collective_storage_t* operation) {

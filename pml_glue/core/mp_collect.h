@@ -43,7 +43,8 @@ struct mp_collective {
      * rank; `out` without buffer and convertor: nothing is wanted. Both may be the same memory. */
     mp_data_t in, out;
     /* Of reductions: `inout` becomes `in` operator `inout`; both have `bytes` bytes, packed, and are aligned as
-     * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(). */
+     * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(), and by
+     * the progress thread: must not call the program's code. */
     void (*fold)(mp_collective_t* operation, const void* in, void* inout);
     /* Of an alltoallv, and an alltoall that mp_group_is_small() does not call small: the block for a rank, or of it.
      * Our own is never asked for: the caller copies it. `in` and `out` are not looked at. From the same calls, and by
@@ -55,7 +56,10 @@ struct mp_collective {
     /* It is complete, and the caller's again: the last touch. Null: who waits looks at `complete`. */
     void (*done)(mp_collective_t* operation);
     void* user;
-    /* MP_TRUNCATED: somebody has sent another number of bytes. MP_FAILED: a member is gone, or calls something else */
+    /* MP_TRUNCATED: somebody has sent another number of bytes. But two of an alltoallv of whom one has at most `eager`
+     * bytes for a block and the other one more may wait for ever: only one of them knows of a question.
+     * MP_FAILED: a member is gone. MP_BROKEN: members call different operations, or one has no room for what comes
+     * ahead of its calls. */
     mp_error_t error;
     bool complete;
 };
@@ -73,7 +77,8 @@ typedef struct mp_group_config {
     unsigned in_flight; /* operations that are under way; further ones wait. 2 to 32 */
     size_t small;       /* bytes of all ranks' blocks together, or of a bcast: what is ours */
     size_t halving;     /* bytes of an allreduce that is ours by recursive doubling */
-    size_t eager;       /* bytes of an all-to-all's block that is sent without being asked for */
+    size_t eager;       /* bytes of an all-to-all's block that is sent without being asked for; fewer among
+                           many ranks: 8 MiB of all blocks for one rank, in all operations under way */
     uint32_t digest;    /* of whatever else decides */
     size_t memory;  /* bytes of messages that come before their operation is called here, of all groups; may differ */
     unsigned peers; /* blocks of an all-to-all that are asked for, and that are put, at a time; may differ */
@@ -87,8 +92,8 @@ void mp_group_free(mp_group_t* group);
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes);
 /* Whether an alltoall of this size needs `in` and `out`, which may be the same memory; else `size`, `open`, `close`. */
 bool mp_group_is_small(const mp_group_t* group, size_t bytes);
-/* A member is gone: all operations of the group fail, here and at all members. */
-bool mp_group_broken(const mp_group_t* group);
+/* MP_FAILED or MP_BROKEN, as above: all operations of the group fail so, here and at all members. In a turn. */
+mp_error_t mp_group_error(const mp_group_t* group);
 /* Nothing is under way, also of what the group does for itself. Until then its context has to stay its own. */
 bool mp_group_idle(const mp_group_t* group);
 

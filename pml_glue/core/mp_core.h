@@ -31,7 +31,8 @@ typedef enum mp_error {
     MP_TRUNCATED, /* the message was longer than the receive; what fits is there */
     MP_FAILED,    /* the peer is gone, or its data could not be moved */
     MP_CANCELLED,
-    MP_RANGE /* of windows: memory that is not in the target's window */
+    MP_RANGE, /* of windows: memory that is not in the target's window */
+    MP_BROKEN /* of collective operations: nobody is gone, but they cannot go on */
 } mp_error_t;
 
 /* Numbers of uct_mp_hint_t. */

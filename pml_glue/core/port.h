@@ -78,7 +78,8 @@ public:
     virtual Posted send_zero_copy(MessageKind kind, const void* header, std::size_t header_length, const void* data,
                                   std::size_t length, Memory* memory, Completion& completion) = 0;
 
-    // A write's completion says that `from` may be changed; a read's, that `to` has the data.
+    // A write's completion says that `from` may be changed; a read's, that `to` has the data. A message that is sent
+    // behind a completed write comes after it.
     virtual Posted put(const void* from, std::size_t length, Memory* memory, std::uint64_t to, RemoteKey* key,
                        Completion& completion) = 0;
     virtual Posted get(void* to, std::size_t length, Memory* memory, std::uint64_t from, RemoteKey* key,

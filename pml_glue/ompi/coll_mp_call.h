@@ -19,7 +19,7 @@ typedef struct mca_coll_mp_call {
     ompi_datatype_t* type; /* of a reduction */
     size_t count;
     char* spans; /* of a reduction of elements with gaps: two vectors */
-    bool failed; /* no memory for them, or our own block does not fit */
+    int failed;  /* a code: no memory for them, or our own block does not fit */
     bool in_used, out_used, blocks_used;
     ompi_datatype_t *from, *to; /* of the convertors */
     opal_convertor_t in, out;

@@ -100,7 +100,7 @@ void mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout)
     const ptrdiff_t span = opal_datatype_span(&call->type->super, (int64_t)call->count, &gap);
     if (call->spans == NULL) call->spans = calloc(2, (size_t)span);
     if (call->spans == NULL) {
-        call->failed = true;
+        call->failed = OMPI_ERR_OUT_OF_RESOURCE;
         return;
     }
     char *const first = call->spans - gap, *const second = first + span;

@@ -1,8 +1,9 @@
 /* Collective operations of our own, blocking and not. The core has the messages (mp_collect.h); here are buffers,
  * datatypes, operators, and requests. What a call is made of is said once, for both.
  *
- * Non-blocking reductions of one MPI_INT by MPI_MAX or MPI_MIN go below: Open MPI makes communicators by them, and
- * MPI_Comm_idup starts them from progress, in no order that all ranks have. Numbers of ours must have one. */
+ * Non-blocking reductions of one MPI_INT by MPI_MAX or MPI_MIN go below, and non-blocking broadcasts of as many bytes:
+ * Open MPI makes communicators by them, and MPI_Comm_idup starts them from progress (between two groups on the
+ * communicator of one of them), in no order that all ranks have. Numbers of ours must have one. */
 #include "coll_mp_call.h"
 
 typedef mca_coll_mp_call_t call_t;
@@ -22,7 +23,9 @@ static bool is_ours(mca_coll_mp_module_t* module, ompi_communicator_t* comm, mp_
         }
     }
     if (OPAL_LIKELY(mp_group_takes(group, kind, bytes))) return true;
-    if (OPAL_UNLIKELY(mp_group_broken(group))) *result = mca_pml_mp_code(MP_FAILED);
+    mca_pml_mp_lock();
+    *result = mca_pml_mp_code(mp_group_error(group));
+    mca_pml_mp_unlock();
     return false;
 }
 
@@ -48,7 +51,8 @@ static void begin(call_t* call, mp_collective_kind_t kind, size_t bytes) {
     core->fold = NULL;
     core->done = NULL;
     core->in = core->out = (mp_data_t){.buffer = NULL, .bytes = 0, .convertor = NULL};
-    call->in_used = call->out_used = call->failed = call->blocks_used = false;
+    call->in_used = call->out_used = call->blocks_used = false;
+    call->failed = OMPI_SUCCESS;
     call->spans = NULL;
 }
 
@@ -61,7 +65,7 @@ static void reduces(call_t* call, ompi_op_t* op, ompi_datatype_t* type, size_t c
 }
 
 static int code_of(const call_t* call) {
-    if (OPAL_UNLIKELY(call->failed)) return OMPI_ERR_OUT_OF_RESOURCE;
+    if (OPAL_UNLIKELY(call->failed != OMPI_SUCCESS)) return call->failed;
     return OPAL_LIKELY(call->core.collective.error == MP_OK) ? OMPI_SUCCESS
                                                              : mca_pml_mp_code(call->core.collective.error);
 }
@@ -75,7 +79,7 @@ static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* 
     if (OPAL_UNLIKELY(call->in_used || call->out_used || call->spans != NULL)) mca_coll_mp_let_go(call);
     if (OPAL_UNLIKELY(!mp_group_idle(group))) {
         mca_pml_mp_lock();
-        mca_coll_mp_keep(module, comm);
+        if (!mp_group_idle(group)) mca_coll_mp_keep(module, comm);
         mca_pml_mp_unlock();
     }
     return code_of(call);
@@ -151,8 +155,9 @@ static bool makes_communicators(const ompi_op_t* op, const ompi_datatype_t* type
 /* Each operation: packed bytes that decide, SIZE_MAX: not ours; and what a call is. `later`: it does not block. */
 #define BCAST void *buffer, int count, ompi_datatype_t *type, int root
 static size_t size_of_bcast(const ompi_communicator_t* comm, bool later, BCAST) {
-    (void)comm, (void)later, (void)buffer, (void)root;
-    return (size_t)count * type->super.size;
+    (void)comm, (void)buffer, (void)root;
+    const size_t bytes = (size_t)count * type->super.size;
+    return later && bytes == sizeof(int) ? SIZE_MAX : bytes; /* makes communicators, too; layouts may differ */
 }
 static void describe_bcast(call_t* call, ompi_communicator_t* comm, BCAST) {
     call->core.collective.root = (uint32_t)root;
@@ -189,8 +194,9 @@ static void describe_allreduce(call_t* call, ompi_communicator_t* comm, REDUCED)
 }
 
 static size_t size_of_reduce(const ompi_communicator_t* comm, bool later, REDUCED, int root) {
-    (void)comm, (void)later, (void)sent, (void)got, (void)root;
-    return goes_below(op) ? SIZE_MAX : (size_t)count * type->super.size;
+    (void)comm, (void)sent, (void)got, (void)root;
+    if (goes_below(op) || (later && makes_communicators(op, type, count))) return SIZE_MAX;
+    return (size_t)count * type->super.size;
 }
 static void describe_reduce(call_t* call, ompi_communicator_t* comm, REDUCED, int root) {
     call->core.collective.root = (uint32_t)root;
@@ -236,9 +242,8 @@ static void copy_own(call_t* call, const ompi_communicator_t* comm) {
         const size_t first = its->places != NULL ? (size_t)its->places[rank] : rank * its->count;
         memory[sends] = place(its->memory, first, 1, its->type);
     }
-    if (ompi_datatype_sndrcv((void*)memory[1], counts[1], call->blocks[1].type, (void*)memory[0], counts[0],
-                             call->blocks[0].type) != OMPI_SUCCESS)
-        call->failed = true;
+    call->failed = ompi_datatype_sndrcv((void*)memory[1], counts[1], call->blocks[1].type, (void*)memory[0], counts[0],
+                                        call->blocks[0].type);
     call->blocks_used = true;
     call->core.collective.size = mca_coll_mp_size;
     call->core.collective.open = mca_coll_mp_open;

@@ -84,15 +84,17 @@ static bool right_series(void) {
         opal_class_t* of;
         size_t size;
         const char* name;
-    } layouts[] = {{&ompi_request_t_class, sizeof(ompi_request_t), "ompi_request_t"},
-                   {&ompi_communicator_t_class, sizeof(ompi_communicator_t), "ompi_communicator_t"},
-                   {&ompi_datatype_t_class, sizeof(ompi_datatype_t), "ompi_datatype_t"},
-                   {&ompi_message_t_class, sizeof(ompi_message_t), "ompi_message_t"},
-                   {&opal_convertor_t_class, sizeof(opal_convertor_t), "opal_convertor_t"},
-                   {&opal_free_list_t_class, sizeof(opal_free_list_t), "opal_free_list_t"},
-                   {&opal_mutex_t_class, sizeof(opal_mutex_t), "opal_mutex_t"},
-                   {&ompi_group_t_class, sizeof(ompi_group_t), "ompi_group_t"},
-                   {&ompi_proc_t_class, sizeof(ompi_proc_t), "ompi_proc_t"}};
+    } layouts[] = {
+        {&ompi_request_t_class, sizeof(ompi_request_t), "ompi_request_t"},
+        {&ompi_coll_base_nbc_request_t_class, sizeof(ompi_coll_base_nbc_request_t), "ompi_coll_base_nbc_request_t"},
+        {&ompi_communicator_t_class, sizeof(ompi_communicator_t), "ompi_communicator_t"},
+        {&ompi_datatype_t_class, sizeof(ompi_datatype_t), "ompi_datatype_t"},
+        {&ompi_message_t_class, sizeof(ompi_message_t), "ompi_message_t"},
+        {&opal_convertor_t_class, sizeof(opal_convertor_t), "opal_convertor_t"},
+        {&opal_free_list_t_class, sizeof(opal_free_list_t), "opal_free_list_t"},
+        {&opal_mutex_t_class, sizeof(opal_mutex_t), "opal_mutex_t"},
+        {&ompi_group_t_class, sizeof(ompi_group_t), "ompi_group_t"},
+        {&ompi_proc_t_class, sizeof(ompi_proc_t), "ompi_proc_t"}};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i].of->cls_sizeof != layouts[i].size) {
             opal_output(0, "pml/mp: this library's %s has %zu bytes, made for %zu: other headers than the library's",

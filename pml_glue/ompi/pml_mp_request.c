@@ -155,6 +155,8 @@ int mca_pml_mp_code(mp_error_t error) {
         return MPI_ERR_RMA_RANGE;
     case MP_FAILED:
         return mca_pml_mp.peer_failed;
+    case MP_BROKEN: /* nobody is gone */
+        return MPI_ERR_INTERN;
     case MP_CANCELLED:
     case MP_OK:
         break;

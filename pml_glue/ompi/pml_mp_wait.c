@@ -13,7 +13,8 @@
 
 #include <stddef.h>
 
-OBJ_CLASS_INSTANCE(mca_pml_mp_waitable_t, ompi_request_t, NULL, NULL);
+/* Its parent sets what Open MPI looks at before it lets operators and types go. */
+OBJ_CLASS_INSTANCE(mca_pml_mp_waitable_t, ompi_coll_base_nbc_request_t, NULL, NULL);
 
 struct mca_pml_mp_waiter {
     ompi_wait_sync_t sync;

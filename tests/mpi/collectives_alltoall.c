@@ -209,13 +209,34 @@ static void under_way(void) {
     }
 }
 
+/* 5.12: a derived type at one side only: Open MPI keeps it with the request, and looks at both when that is over. */
+static void one_side(void) {
+    enum { kBlocks = 16 };
+    for (int round = 0; round < 20; round++) {
+        MPI_Datatype four;
+        MPI_Request request;
+        const int all = ranks * 4 * kBlocks, gets = round % 2;
+        int *out = allocate((size_t)all * sizeof *out), *in = allocate((size_t)all * sizeof *in);
+        for (int i = 0; i < all; i++) out[i] = element(rank, i / (4 * kBlocks), round, i % (4 * kBlocks));
+        MPI_Type_contiguous(4, MPI_INT, &four);
+        MPI_Type_commit(&four);
+        MPI_Ialltoall(out, gets ? 4 * kBlocks : kBlocks, gets ? MPI_INT : four, in, gets ? kBlocks : 4 * kBlocks,
+                      gets ? four : MPI_INT, MPI_COMM_WORLD, &request);
+        MPI_Type_free(&four);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        for (int i = 0; i < all; i++)
+            if (in[i] != element(i / (4 * kBlocks), rank, round, i % (4 * kBlocks))) fail("%s: element %d", rule, i);
+        free(in), free(out);
+    }
+}
+
 /* 5.12: more than may be under way, in the same order everywhere; late ranks; MPI_Comm_idup in between */
 static void many(void) {
     enum { kMany = 100 };
     for (int round = 0; round < 4; round++) {
         MPI_Request requests[kMany], making;
         MPI_Comm made;
-        int values[kMany], sums[kMany], value = rank, again = -1;
+        int values[kMany], sums[kMany], pairs[kMany][2], value = rank, again = -1;
         MPI_Comm_idup(MPI_COMM_WORLD, &made, &making);
         for (int i = 0; i < kMany; i++) {
             values[i] = rank * kMany + i;
@@ -224,7 +245,9 @@ static void many(void) {
                 MPI_Iallreduce(&values[i], &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
             } else {
                 sums[i] = i % ranks == rank ? i : -1;
-                MPI_Ibcast(&sums[i], 1, MPI_INT, i % ranks, MPI_COMM_WORLD, &requests[i]);
+                pairs[i][0] = pairs[i][1] = sums[i];
+                /* One of an integer's bytes would not be ours. */
+                MPI_Ibcast(pairs[i], 2, MPI_INT, i % ranks, MPI_COMM_WORLD, &requests[i]);
             }
         }
         MPI_Wait(&making, MPI_STATUS_IGNORE);
@@ -233,7 +256,9 @@ static void many(void) {
         MPI_Comm_free(&made);
         MPI_Waitall(kMany, requests, MPI_STATUSES_IGNORE);
         for (int i = 0; i < kMany; i++)
-            check(sums[i] == (i % 3 ? i : kMany * (ranks * (ranks - 1) / 2) + ranks * i), "one of many");
+            check(i % 3 ? pairs[i][0] == i && pairs[i][1] == i
+                        : sums[i] == kMany * (ranks * (ranks - 1) / 2) + ranks * i,
+                  "one of many");
     }
     /* The communicator is freed while its operations are under way. */
     for (int round = 0; round < 20; round++) {
@@ -263,5 +288,6 @@ void tell_alltoall(int its_rank, int its_ranks, runner_t run) {
     run("5.8 alltoallv in place", lists_in_place);
     run("5.8 communicators of all sizes", sizes);
     run("5.12 under way together", under_way);
+    run("5.12 a derived type at one side", one_side);
     run("5.12 many", many);
 }

@@ -333,9 +333,28 @@ static void barrier(void) {
     MPI_Comm_free(&between);
 }
 
+/* 6.4.2: a duplicate is made while the communicator has collectives of its own */
+static void duplicates_meanwhile(void) {
+    if (ranks < 2) return;
+    make(ranks / 2);
+    for (int round = 0; round < 100; round++) {
+        MPI_Comm copy;
+        MPI_Request request;
+        const int one = 1000 + round;
+        int sum = -1;
+        MPI_Comm_idup(between, &copy, &request);
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, between);
+        check(sum == one * there, "MPI_Allreduce while a duplicate is made");
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Comm_free(&copy);
+    }
+    MPI_Comm_free(&between);
+}
+
 static const rule_t rules[] = {{accessors, "6.6 two groups"},
                                {barrier, "5.3 barrier between two groups"},
                                {collectives, "5.2 collectives between two groups"},
+                               {duplicates_meanwhile, "6.4 a duplicate is made meanwhile"},
                                {NULL, NULL}};
 
 const rule_t* communicators_between(void) {

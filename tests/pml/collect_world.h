@@ -177,6 +177,7 @@ struct CollectWorld {
     std::vector<Member> members;
     std::vector<std::string> reports;
     std::size_t memory = std::size_t{64} << 20; // of groups that are made from now on
+    std::size_t eager = kEager;
 
     CollectWorld(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER)
         : network(seed), members(count) {
@@ -235,7 +236,7 @@ struct CollectWorld {
                                                .in_flight = in_flight,
                                                .small = kSmall,
                                                .halving = kHalving,
-                                               .eager = kEager,
+                                               .eager = eager,
                                                .digest = digest,
                                                .memory = memory,
                                                .peers = 1 + context % 4});

@@ -284,11 +284,11 @@ BOOST_AUTO_TEST_CASE(other_operations) {
                            i == 2 ? Called{MP_ALLGATHER, 0, 8, 1} : Called{MP_BARRIER, 0, 0, 1}, 6, i, false);
     BOOST_REQUIRE(simple.complete(under));
     unsigned failed = 0;
-    for (Under& one : under) failed += one.storage.collective.error == MP_FAILED;
+    for (Under& one : under) failed += one.storage.collective.error == MP_BROKEN;
     BOOST_REQUIRE(failed > 0);
     auto& later = simple.call({MP_ALLREDUCE, 0, 8, 2});
     BOOST_REQUIRE(simple.complete(later));
-    for (Under& one : later) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_FAILED);
+    for (Under& one : later) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_BROKEN);
     BOOST_REQUIRE(!simple.world.reports.empty());
 }
 
@@ -302,6 +302,44 @@ BOOST_AUTO_TEST_CASE(other_parameters) {
     BOOST_REQUIRE(!under[0].complete() && !under[1].complete());
     BOOST_REQUIRE_EQUAL(world.reports.size(), 2u);
     BOOST_REQUIRE(world.reports[0].find("other parameters") != std::string::npos);
+}
+
+// Who asks a member with other parameters is answered: no block of it stays open.
+BOOST_AUTO_TEST_CASE(asks_others) {
+    CollectWorld world(3, 2);
+    std::vector<Under> under(2);
+    for (unsigned i = 0; i < 2; ++i)
+        world.start(*world.group(i, 5, {0, 1}, 16, i), under[i], {MP_ALLTOALL, 0, 9000, 1}, 2, i, false);
+    for (int i = 0; i < 300; ++i) world.progress();
+    for (Under& one : under) BOOST_REQUIRE(!one.complete() && one.open == 0);
+}
+
+// What may be sent unasked to somebody who calls nothing yet has room, however large `eager` is.
+BOOST_AUTO_TEST_CASE(unasked_fits) {
+    CollectWorld world(5, 4);
+    world.eager = std::size_t{1} << 20;
+    world.memory = std::size_t{4} << 20;
+    std::vector<Group*> groups;
+    for (unsigned i = 0; i < 4; ++i) groups.push_back(world.group(i, 9, {0, 1, 2, 3}, 16));
+    std::list<std::vector<Under>> rounds;
+    const auto call = [](unsigned number) { return Called{MP_ALLTOALL, 0, 100000, number}; };
+    for (unsigned number = 1; number <= 16; ++number) {
+        auto& under = rounds.emplace_back(4);
+        for (unsigned i = 0; i < 3; ++i) world.start(*groups[i], under[i], call(number), 4, i, false);
+    }
+    for (int i = 0; i < 2000; ++i) world.progress();
+    unsigned number = 0;
+    for (auto& under : rounds) world.start(*groups[3], under[3], call(++number), 4, 3, false);
+    const auto over = [&] {
+        return std::ranges::all_of(rounds, [](auto& under) { return std::ranges::all_of(under, &Under::complete); });
+    };
+    for (int i = 0; i < 100000 && !over(); ++i) world.progress();
+    BOOST_REQUIRE(over());
+    for (auto& under : rounds)
+        for (unsigned i = 0; i < 4; ++i) {
+            BOOST_REQUIRE_EQUAL(under[i].storage.collective.error, MP_OK);
+            check(under[i], 4, i);
+        }
 }
 
 // A put that the network refuses goes in pieces, or, if it has begun, fails alone: both sides hear of it, and go on.
@@ -364,7 +402,7 @@ BOOST_AUTO_TEST_CASE(too_early) {
             BOOST_REQUIRE(over);
             for (int i = 0; i < 300; ++i) world.progress();
             unsigned failed = 0;
-            for (auto& under : rounds) failed += under[3].storage.collective.error == MP_FAILED;
+            for (auto& under : rounds) failed += under[3].storage.collective.error == MP_BROKEN;
             BOOST_REQUIRE(failed > 0);
             BOOST_REQUIRE(groups[0]->broken() && groups[1]->broken() && groups[2]->broken() && groups[3]->broken());
             const auto names_it = [](const std::string& line) {

@@ -85,9 +85,11 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
     }
     Group* const group = find(name.context);
     if (!group) return keep_stranger(name.context, kind, data, length);
-    if (name.check != group->check_)
+    if (name.check != group->check_) {
+        if (kind == wire::kReady) refuse(data); // who asks waits for an answer
         return dropped("a message of a collective comes from a member with other members, or other parameters "
                        "(coll_mp_*): they have to be the same everywhere");
+    }
     if (kind == wire::kBroken) {
         wire::BrokenHeader broken;
         if (length != sizeof broken) return dropped("the message that somebody is gone has a wrong length");

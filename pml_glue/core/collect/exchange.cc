@@ -36,11 +36,11 @@ void Exchange::begin(GroupOperation& operation) {
         if (rank == group_.config_.rank) continue;
         if (const std::uint64_t bytes = size(rank, false)) {
             ++ins_left_;
-            in_[rank] = bytes <= group_.config_.eager ? In::message : In::unasked;
+            in_[rank] = bytes <= group_.eager_ ? In::message : In::unasked;
         }
         if (const std::uint64_t bytes = size(rank, true)) {
             ++outs_left_;
-            out_[rank] = bytes <= group_.config_.eager ? Out::message : Out::unasked;
+            out_[rank] = bytes <= group_.eager_ ? Out::message : Out::unasked;
         }
     }
     next_message_ = next_ask_ = 1;

@@ -24,6 +24,9 @@ std::uint32_t check_of(const mp_group_config_t& config) {
     return static_cast<std::uint32_t>(hash ^ hash >> 32) & wire::kCheckMask;
 }
 
+// Bytes that all members together may send to one for exchanges it has not called, of one communicator.
+constexpr std::size_t kMostAhead = std::size_t{8} << 20;
+
 bool makes_sense(const mp_group_config_t& config) {
     return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
            config.context <= wire::kContextMask && config.in_flight >= 2 &&
@@ -35,7 +38,8 @@ bool makes_sense(const mp_group_config_t& config) {
 Group::Group(Groups& all, const mp_group_config_t& config)
     : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
       check_(check_of(config)), small_each_(config.small / config.ranks), rules_(config.in_flight),
-      slots_(rules_.slots()), exchanges_(rules_.slots()) {}
+      eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
+      exchanges_(rules_.slots()) {}
 
 Group::~Group() {
     for (Slot& slot : slots_) {
@@ -124,7 +128,7 @@ void Group::start(GroupOperation& operation) {
     prepare(operation, false);
     if (broken_) [[unlikely]] {
         if (!told_broken_) tell_broken();
-        operation.error = MP_FAILED;
+        operation.error = error();
         return finish(operation);
     }
     ++all_.counts_.operations[static_cast<unsigned>(operation.collective)];

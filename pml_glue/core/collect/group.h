@@ -78,6 +78,10 @@ public:
     [[nodiscard]] bool takes(Collective collective, std::size_t bytes) const;
     [[nodiscard]] bool is_bruck(std::size_t bytes) const; // an alltoall of such blocks
     [[nodiscard]] bool broken() const { return broken_; }
+    [[nodiscard]] mp_error_t error() const {
+        if (!broken_) return MP_OK;
+        return gone_ >= wire::kNoRoom ? MP_BROKEN : MP_FAILED;
+    }
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
     void free();
@@ -137,6 +141,7 @@ private:
     const std::uint32_t check_;
     const std::size_t small_each_;
     SlotRules rules_;
+    const std::size_t eager_; // of a block of an exchange: what all may send unasked has room
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<KeptPlan>> plans_;
     KeptPlan* recent_[kCollectives] = {};

@@ -78,7 +78,7 @@ void Group::begin(GroupOperation& operation) {
 void Group::advance(GroupOperation& operation) {
     if (broken_) [[unlikely]] {
         if (operation.exchange && !operation.exchange->wind_up()) return;
-        operation.error = MP_FAILED;
+        operation.error = error();
         return finish(operation);
     }
     const auto& actions = operation.plan->plan.actions;
@@ -192,7 +192,9 @@ void Group::finish(GroupOperation& operation) {
         const Plan& plan = operation.plan->plan;
         const mp_data_t& out = operation.shown.out;
         for (const Run& run : plan.outputs) {
-            if (operation.error == MP_FAILED || block == 0 || !(out.convertor || out.buffer)) break;
+            if (operation.error == MP_FAILED || operation.error == MP_BROKEN || block == 0 ||
+                !(out.convertor || out.buffer))
+                break;
             const std::byte* const from = operation.work + run.work * block;
             if (out.convertor)
                 all_.hooks_.unpack(out.convertor, run.user * block, from, run.count * block);

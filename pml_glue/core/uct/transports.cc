@@ -6,6 +6,7 @@ namespace ucx_mp::glue {
 
 std::string transports_of(const std::string& wish, const char* tls) {
     if (wish != "auto") return wish;
+    if (tls && *tls == '^') tls = nullptr; // UCP negates the whole list
     bool rc = false, dc = false;
     std::istringstream names(tls ? tls : "");
     for (std::string name; std::getline(names, name, ',');) {

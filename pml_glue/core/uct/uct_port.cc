@@ -94,6 +94,7 @@ const Offered* find(const std::vector<Offered>& offers, const std::string& trans
 // process's number; the top bit says that more follows.
 bool may_read(const std::vector<std::byte>& cma) {
     std::uint32_t process;
+    if (cma.size() < sizeof process) return false;
     std::memcpy(&process, cma.data(), sizeof process);
     char byte;
     const iovec here{&byte, 1}, there{nullptr, 1};
