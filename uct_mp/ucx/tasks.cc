@@ -50,8 +50,7 @@ const verbs::Rail* Tasks::rail(unsigned index) const {
 Status Tasks::create(const verbs::Rail& rail, unsigned depth, uct_mp_task_queue*& out) {
     std::unique_ptr<tasks::Queue> queue;
     if (const Status made = pool.create(rail, depth, queue); failed(made)) return made;
-    queues_.push_back(
-        std::unique_ptr<uct_mp_task_queue>(new uct_mp_task_queue{*this, std::move(queue), rail.device, 0}));
+    queues_.push_back(std::make_unique<uct_mp_task_queue>(uct_mp_task_queue{*this, std::move(queue), rail.device, 0}));
     out = queues_.back().get();
     return Status::ok;
 }
