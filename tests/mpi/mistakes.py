@@ -163,7 +163,7 @@ def bad_settings():
                               ("UCX_MP_RC_TX_WINDOW", "4294967295", "allowed is 16 to 32768")):
         for pml in ("mp", "ucx"):
             code, text = run(adapter(MPIRUN, "--mca", "pml", pml, *MANY, "-n", "2", *STORM), UCX_TLS="mp_rc",
-                             UCT_MP_LIBRARY=LIBRARY, **{name: value})
+                             UCT_MP_LIBRARY=LIBRARY, UCX_MP_RAILS="softhca_0:1,softhca_1:1", **{name: value})
             if code == 0:
                 sys.exit(f"{name}={value} over pml/{pml}: the job went on:\n{text}")
             need(text, re.escape(f"{name}={value}: ") + line, 2, fewer=True)
