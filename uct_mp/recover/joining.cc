@@ -137,8 +137,9 @@ void Joining::join(Channel& channel, PathIndex path) {
     const double rate = std::min(ours.rate, theirs.rate);
     channel.wiring.scheduler->set_nominal_rate(path, rate);
     channel.wiring.scheduler->set_rail_rate(static_cast<std::uint8_t>(ours.index), rate);
-    channel.wiring.scheduler->set_weight(path,
-                                         core_.config.policy.weight(ours.index, connection.routes_of_rail(path), rate));
+    if (const schedule::PolicyConfig& policy = core_.config.policy;
+        policy.has_weights()) // others keep what they learned
+        channel.wiring.scheduler->set_weight(path, policy.weight(ours.index, connection.routes_of_rail(path), rate));
     r.since = core_.services.now();
     r.attempts = 0;
     // If the server gives the first life up before we have entered it, it asks for this: nothing has come over it.

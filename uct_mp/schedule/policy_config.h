@@ -51,9 +51,10 @@ struct PolicyConfig {
     // weighted, weighted_rr: what the user says of each of our rails (4.1.2). None: their rates.
     std::array<double, kMaxRails> weights{}; // finite, >= 0, one at least > 0
     std::uint32_t n_weights = 0;
+    [[nodiscard]] bool has_weights() const { return kind == PolicyKind::weighted || kind == PolicyKind::weighted_rr; }
     // Of a path when it is made, one of `routes` over our `rail`: weights that learn begin as equals (8.2.1).
     [[nodiscard]] double weight(unsigned rail, unsigned routes, double rate) const {
-        if (kind != PolicyKind::weighted && kind != PolicyKind::weighted_rr) return 1;
+        if (!has_weights()) return 1;
         return n_weights == 0 ? rate : rail < n_weights ? weights[rail] / routes : 0;
     }
 
