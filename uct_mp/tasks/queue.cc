@@ -2,6 +2,7 @@
 
 #include <infiniband/mlx5dv.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <random>
@@ -22,7 +23,10 @@ Queue::Queue(Pool& pool, const verbs::Device& device, const verbs::Rail& rail, u
 
 Queue::~Queue() { pool_.forget(*this); }
 
-void Queue::set(State to) { state_ = to; }
+void Queue::set(State to) {
+    assert(to > state_); // never back
+    state_ = to;
+}
 
 void Queue::tell(Half& out) const {
     out = {.version = kHalfVersion,
