@@ -131,7 +131,7 @@ void Group::start(GroupOperation& operation) {
         operation.error = error();
         return finish(operation);
     }
-    ++all_.counts_.operations[static_cast<unsigned>(operation.collective)];
+    ++all_.counts_.operations[operation.shown.done != nullptr][static_cast<unsigned>(operation.collective)];
     if (!synchronises(operation.collective) && rules_.barrier_due()) {
         GroupOperation& barrier = new_barrier();
         prepare(barrier, true);
@@ -283,13 +283,15 @@ std::string Groups::statistics() const {
                                                          "allreduce", "halving",  "gather",   "reduce",
                                                          "scatter",   "alltoall", "exchange", "exchangev"};
     std::string text = "; collectives:";
-    const auto add = [&](const char* name, std::uint64_t count) {
+    const auto add = [&](const std::string& name, std::uint64_t count) {
         text += ' ';
         text += name;
         text += ' ' + std::to_string(count) + ',';
     };
-    for (unsigned i = 1; i < kCollectives; ++i)
-        if (counts_.operations[i]) add(kNames[i], counts_.operations[i]);
+    for (const bool later : {false, true})
+        for (unsigned i = 1; i < kCollectives; ++i)
+            if (const std::uint64_t count = counts_.operations[later][i])
+                add((later ? "i" : "") + std::string(kNames[i]), count);
     add("parts", counts_.parts);
     add("blocks", counts_.blocks);
     add("pairs", counts_.pairs);

@@ -236,7 +236,7 @@ private:
     bool looking_ = false;
     std::vector<Tell> tells_;
     struct Counts {
-        std::uint64_t operations[kCollectives] = {};
+        std::uint64_t operations[2][kCollectives] = {}; // blocking, and not
         std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, puts = 0, put_bytes = 0,
                       early = 0, queued = 0, broken = 0, dropped = 0;
     } counts_;
