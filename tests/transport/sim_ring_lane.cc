@@ -162,7 +162,8 @@ BOOST_DATA_TEST_CASE(refused_over_rc,
     for (const std::uint32_t open : channel.epoch_open) BOOST_TEST(open == 0u);
     for (unsigned i = 0; i < channel.wiring.path_count; ++i) {
         BOOST_TEST(channel.wiring.scheduler->paths()[i].account[0].in_flight == 0u);
-        BOOST_TEST(channel.wiring.paths[i].open <= 2u); // see above
+        // What counts is at initiators of DC, which the lane has left; see above.
+        BOOST_TEST(channel.wiring.paths[i].open <= (channel.wiring.paths[i].kind == Kind::rc ? 0u : 2u));
     }
 }
 
@@ -212,7 +213,7 @@ BOOST_DATA_TEST_CASE(flaps, boost::unit_test::data::make({false, true}) * boost:
     }
     const std::uint64_t lane = by_lane(cluster.node(1)) + by_lane(cluster.node(2));
     // A failed path takes the ring for 10 ms (Rings), which is longer than a burst: what follows has none, about two of
-    // three. Of those that find one few do not take the lane: the lane has just ended, or no slot is free.
+    // three. Of those that find one, one in five does not take the lane at most: it has just ended, or no slot is free.
     BOOST_TEST(with_ring > numbered.sent / 4);
     BOOST_TEST(lane * 10 > with_ring * 8);
     BOOST_TEST(failures(cluster) >= kFlaps);
