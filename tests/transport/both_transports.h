@@ -26,4 +26,14 @@ inline channel::Config config_of(connect::Transport transport) {
     return config;
 }
 
+// Adapters that die are looked for at once, and deaths in a row are no flapping.
+inline channel::Config quick_to_reopen(connect::Transport transport) {
+    channel::Config config = config_of(transport);
+    config.recovery.reopen_interval = 1'000'000;
+    config.recovery.max_reopen_interval = 4'000'000;
+    config.recovery.hold_down = 1'000'000;
+    config.recovery.max_hold_down = 2'000'000;
+    return config;
+}
+
 } // namespace ucx_mp::sim

@@ -11,15 +11,6 @@ using namespace ucx_mp::sim;
 
 namespace {
 
-channel::Config quick(connect::Transport transport) {
-    channel::Config config = config_of(transport);
-    config.recovery.reopen_interval = 1'000'000;
-    config.recovery.max_reopen_interval = 4'000'000;
-    config.recovery.hold_down = 1'000'000; // deaths in a row are no flapping here
-    config.recovery.max_hold_down = 2'000'000;
-    return config;
-}
-
 unsigned rails_up(Node& node) {
     unsigned n = 0;
     for (const verbs::Rail& rail : node.iface().core().rails) n += rail.active;
@@ -56,7 +47,7 @@ BOOST_DATA_TEST_CASE(joins_when_it_is_there,
     for (unsigned node = 0; node < 2; ++node)
         if (who >> node & 1) adapters.push_back(std::to_string(node) + ":softhca_" + std::to_string(which));
     for (const std::string& adapter : adapters) faults.push_back("adapter-death " + adapter);
-    Cluster cluster("two-rail", 2, quick(transport), {}, {}, faults);
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport), {}, {}, faults);
     const std::size_t size = connect::packed_size(cluster.node(0).iface().address());
     for (unsigned node = 0; node < 2; ++node) {
         const bool lacks = who >> node & 1;
@@ -78,7 +69,7 @@ BOOST_DATA_TEST_CASE(joins_when_it_is_there,
 
 // Before anybody has a connection.
 BOOST_DATA_TEST_CASE(is_there_before_the_first_connection, kBoth, transport) {
-    Cluster cluster("two-rail", 2, quick(transport), {}, {}, {"adapter-death 1:softhca_0"});
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport), {}, {}, {"adapter-death 1:softhca_0"});
     cluster.world.fault("adapter-revive 1:softhca_0");
     BOOST_TEST(all_rails_up(cluster));
     each_rail_carries(cluster, 1);
@@ -86,7 +77,7 @@ BOOST_DATA_TEST_CASE(is_there_before_the_first_connection, kBoth, transport) {
 
 // With it the others may be exchanged, one after the other.
 BOOST_DATA_TEST_CASE(then_one_at_a_time, kBoth, transport) {
-    Cluster cluster("two-rail", 3, quick(transport), {}, {}, {"adapter-death 1:softhca_0"});
+    Cluster cluster("two-rail", 3, quick_to_reopen(transport), {}, {}, {"adapter-death 1:softhca_0"});
     BOOST_TEST(traffic(cluster, 1) == "");
     cluster.world.fault("adapter-revive 1:softhca_0");
     std::uint64_t seed = 1;
@@ -103,7 +94,7 @@ BOOST_DATA_TEST_CASE(then_one_at_a_time, kBoth, transport) {
 
 // It dies once more before it has joined, and the one that stands in for it dies, too.
 BOOST_DATA_TEST_CASE(the_other_one_dies, kBoth, transport) {
-    Cluster cluster("two-rail", 2, quick(transport), {}, {}, {"adapter-death 1:softhca_0"});
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport), {}, {}, {"adapter-death 1:softhca_0"});
     BOOST_TEST(traffic(cluster, 1) == "");
     cluster.world.fault("adapter-death 1:softhca_1");
     cluster.run_for(10'000'000);
@@ -116,7 +107,7 @@ BOOST_DATA_TEST_CASE(the_other_one_dies, kBoth, transport) {
 
 // None lives: nobody has to wait for that.
 BOOST_AUTO_TEST_CASE(all_are_dead) {
-    BOOST_CHECK_EXCEPTION(Cluster("two-rail", 1, quick(connect::Transport::rc), {}, {},
+    BOOST_CHECK_EXCEPTION(Cluster("two-rail", 1, quick_to_reopen(connect::Transport::rc), {}, {},
                                   {"adapter-death 0:softhca_0", "adapter-death 0:softhca_1"}),
                           std::runtime_error, [](const std::runtime_error& error) {
                               return std::string(error.what()).find("softhca_0: ibv_open_device: ") !=
@@ -126,7 +117,7 @@ BOOST_AUTO_TEST_CASE(all_are_dead) {
 
 // Named by the user: one that lives suffices.
 BOOST_AUTO_TEST_CASE(is_named) {
-    Cluster cluster("two-rail", 2, quick(connect::Transport::rc), {}, {{"softhca_1:1", "softhca_0"}},
+    Cluster cluster("two-rail", 2, quick_to_reopen(connect::Transport::rc), {}, {{"softhca_1:1", "softhca_0"}},
                     {"adapter-death 1:softhca_0"});
     BOOST_TEST(traffic(cluster, 1) == "");
     cluster.world.fault("adapter-revive 1:softhca_0");
@@ -140,7 +131,7 @@ BOOST_DATA_TEST_CASE(dies_meanwhile, kBoth* boost::unit_test::data::make({0u, 1u
     unsigned moment = 0;
     for (bool died = true; died; moment += 3) {
         died = false;
-        Cluster cluster("two-rail", 1, quick(transport));
+        Cluster cluster("two-rail", 1, quick_to_reopen(transport));
         for (const std::string of : {"1:softhca_0", "1:softhca_1"})
             for (const std::string kind : {"create", "modify", "query", "reg"})
                 cluster.world.fault("command-cost " + kind + " 1us " + of);
@@ -150,7 +141,7 @@ BOOST_DATA_TEST_CASE(dies_meanwhile, kBoth* boost::unit_test::data::make({0u, 1u
             cluster.world.fault("adapter-death " + adapter);
         });
         BOOST_TEST_CONTEXT("command " << moment) {
-            BOOST_REQUIRE_NO_THROW(cluster.add(quick(transport), 1));
+            BOOST_REQUIRE_NO_THROW(cluster.add(quick_to_reopen(transport), 1));
             cluster.world.on_command({});
             if (!died) continue;
             BOOST_TEST(traffic(cluster, 1) == "");
@@ -169,7 +160,7 @@ BOOST_AUTO_TEST_CASE(dies_while_it_is_repaired) {
     unsigned moment = 0;
     for (bool died = true; died; ++moment) {
         died = false;
-        Cluster cluster("two-rail", 2, quick(connect::Transport::dc));
+        Cluster cluster("two-rail", 2, quick_to_reopen(connect::Transport::dc));
         BOOST_TEST(traffic(cluster, 1) == "");
         cluster.world.fault("command-cost modify 1us 0:softhca_0");
         cluster.world.on_command([&, left = moment](Nanos) mutable {
@@ -190,7 +181,7 @@ BOOST_AUTO_TEST_CASE(dies_while_it_is_repaired) {
 
 // An adapter that has few queue pairs left.
 BOOST_DATA_TEST_CASE(few_queue_pairs, boost::unit_test::data::make({6u, 7u, 9u, 10u}), limit) {
-    Cluster cluster("two-rail", 2, quick(connect::Transport::dc), {}, {},
+    Cluster cluster("two-rail", 2, quick_to_reopen(connect::Transport::dc), {}, {},
                     {"queue-pair-limit " + std::to_string(limit) + " 1:softhca_0"});
     BOOST_TEST(cluster.node(0).services().warnings == 0u);
     BOOST_TEST(cluster.node(1).services().warnings == (limit < 10 ? 1u : 0u));

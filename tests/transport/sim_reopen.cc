@@ -12,15 +12,6 @@ using namespace ucx_mp::sim;
 
 namespace {
 
-channel::Config quick(connect::Transport transport) {
-    channel::Config config = config_of(transport);
-    config.recovery.reopen_interval = 1'000'000;
-    config.recovery.max_reopen_interval = 4'000'000;
-    config.recovery.hold_down = 1'000'000; // deaths in a row are no flapping here
-    config.recovery.max_hold_down = 2'000'000;
-    return config;
-}
-
 struct Done : Completion {
     Done() : Completion{[](Completion* self) { static_cast<Done*>(self)->done = true; }, 1, Status::ok} {}
     bool done = false;
@@ -107,7 +98,7 @@ unsigned queue_pairs(Node& node) {
 
 // On either side, or on both; then nothing is left but what has come back.
 BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth* boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
-    Cluster cluster("two-rail", 2, quick(transport));
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport));
     Window window(cluster);
     BOOST_TEST(window.exchange(1) == "");
     BOOST_TEST(traffic(cluster, 1) == "");
@@ -143,7 +134,7 @@ BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth* boost::unit_test::data::make(
 // The only adapter: everything waits, and goes on. At any moment of the traffic.
 BOOST_DATA_TEST_CASE(the_only_one, kBoth* boost::unit_test::data::make({0u, 1u}), transport, who) {
     for (unsigned moment = 0; moment < 8; ++moment) {
-        channel::Config config = quick(transport);
+        channel::Config config = quick_to_reopen(transport);
         config.paths.num_paths = moment % 2 ? 1 : 0;
         Cluster cluster("two-rail", 2, config, {}, {{"softhca_0:1"}});
         const std::string adapter = std::to_string(who) + ":softhca_0";
@@ -159,7 +150,7 @@ BOOST_DATA_TEST_CASE(the_only_one, kBoth* boost::unit_test::data::make({0u, 1u})
 
 // Loop-back, and messages that a handler keeps while its adapter dies.
 BOOST_DATA_TEST_CASE(oneself, kBoth, transport) {
-    Cluster cluster("two-rail", 2, quick(transport));
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport));
     BOOST_TEST(traffic(cluster, 1, 60, true) == "");
     const unsigned all = paths_up(cluster.node(0));
     for (unsigned round = 0; round < 3; ++round) {
@@ -174,7 +165,7 @@ BOOST_DATA_TEST_CASE(oneself, kBoth, transport) {
 
 // Again and again: nothing piles up, and keys of any age are renewed.
 BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
-    Cluster cluster("two-rail", 2, quick(transport));
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport));
     Window oldest(cluster, 1 << 16);
     BOOST_TEST(oldest.exchange(1) == "");
     BOOST_TEST(traffic(cluster, 1) == "");
@@ -204,7 +195,7 @@ BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
 // At any moment of the handshake.
 BOOST_DATA_TEST_CASE(while_connecting, kBoth* boost::unit_test::data::make({0u, 1u}), transport, who) {
     for (unsigned moment = 0; moment < 24; ++moment) {
-        Cluster cluster("two-rail", 2, quick(transport));
+        Cluster cluster("two-rail", 2, quick_to_reopen(transport));
         const std::string adapter = std::to_string(who) + (moment % 2 ? ":softhca_1" : ":softhca_0");
         cluster.world.at(cluster.world.now() + 60 + moment * 60,
                          [&] { cluster.world.fault("adapter-death " + adapter); });
@@ -219,7 +210,7 @@ BOOST_DATA_TEST_CASE(while_connecting, kBoth* boost::unit_test::data::make({0u, 
 
 // Who had nothing to do with each other then connects over it; so does an interface that is opened afterwards.
 BOOST_DATA_TEST_CASE(connections_are_made_over_it, kBoth, transport) {
-    Cluster cluster("two-rail", 3, quick(transport));
+    Cluster cluster("two-rail", 3, quick_to_reopen(transport));
     cluster.world.fault("adapter-death 1:softhca_0");
     cluster.run_for(1'000'000);
     Window window(cluster, 1 << 16);
@@ -234,7 +225,7 @@ BOOST_DATA_TEST_CASE(connections_are_made_over_it, kBoth, transport) {
 
 // Memory that has been released in between is not taken for other memory that has its key now.
 BOOST_DATA_TEST_CASE(released_memory_is_refused, kBoth, transport) {
-    Cluster cluster("two-rail", 2, quick(transport));
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport));
     Window window(cluster, 1 << 16);
     BOOST_TEST(window.exchange(1) == "");
     const unsigned all = paths_up(cluster.node(0));
@@ -256,7 +247,7 @@ BOOST_DATA_TEST_CASE(released_memory_is_refused, kBoth, transport) {
 
 // Another one opens it again, and it dies once more before this interface has gone on with it.
 BOOST_DATA_TEST_CASE(dies_again_before_it_is_used, kBoth, transport) {
-    Cluster cluster("two-rail", 2, quick(transport));
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport));
     Window window(cluster, 1 << 16);
     BOOST_TEST(window.exchange(1) == "");
     const unsigned all = paths_up(cluster.node(0));
@@ -277,7 +268,7 @@ BOOST_DATA_TEST_CASE(dies_again_before_it_is_used, kBoth, transport) {
 // over them.
 BOOST_DATA_TEST_CASE(dies_during_the_handshake, kBoth, transport) {
     for (unsigned moment = 0; moment < 6; ++moment) {
-        Cluster cluster("two-rail", 2, quick(transport));
+        Cluster cluster("two-rail", 2, quick_to_reopen(transport));
         const double bandwidth = cluster.node(0).iface().bandwidth();
         Channel& to = cluster.channel(0, 1);
         cluster.world.at(cluster.world.now() + 700 + moment * 100,
@@ -296,7 +287,7 @@ BOOST_DATA_TEST_CASE(dies_during_the_handshake, kBoth, transport) {
 
 // Its port comes up later than the adapter.
 BOOST_DATA_TEST_CASE(its_port_comes_up_later, kBoth* boost::unit_test::data::make({0u, 1u}), transport, target) {
-    Cluster cluster("two-rail", 2, quick(transport));
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport));
     Node::Memory theirs = cluster.node(target).memory(1 << 16), ours = cluster.node(0).memory(1 << 16);
     const auto put = [&](int value) {
         std::memset(ours.data, value, ours.size);
@@ -342,7 +333,7 @@ public:
         }
     }
     static channel::Config keeping(connect::Transport transport) {
-        channel::Config config = quick(transport);
+        channel::Config config = quick_to_reopen(transport);
         config.headroom = 32;
         return config;
     }

@@ -1,6 +1,7 @@
 // An adapter that is dead when a memory domain or an interface opens: that is said, the others carry the traffic, and
 // it joins when it is there again.
 #define BOOST_TEST_MODULE transport_ucx_dead_adapter
+#include "ears.h"
 #include "fixture.h"
 #include "uct_mp/api/uct_mp.h"
 
@@ -9,11 +10,6 @@
 #include <algorithm>
 #include <boost/test/data/test_case.hpp>
 
-extern "C" {
-#include <ucs/config/global_opts.h>
-#include <ucs/debug/log_def.h>
-}
-
 using namespace uct_test;
 
 namespace {
@@ -21,31 +17,6 @@ namespace {
 const char* const kTransports[] = {"mp_rc", "mp_dc"};
 const char* const kAdapters[] = {"softhca_0", "softhca_1"}; // the first is the one that others stand behind
 const auto each = boost::unit_test::data::make(kTransports) * boost::unit_test::data::make(kAdapters);
-
-// Lines of the transport that warn.
-struct Ears {
-    static inline std::vector<std::string> heard;
-    ucs_log_level_t before = ucs_global_opts.log_component.log_level;
-    static ucs_log_func_rc_t hear(const char*, unsigned, const char*, ucs_log_level_t level,
-                                  const ucs_log_component_config_t*, const char* message, va_list arguments) {
-        char line[256];
-        std::vsnprintf(line, sizeof line, message, arguments);
-        heard.emplace_back(line);
-        return level <= UCS_LOG_LEVEL_ERROR ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
-    }
-    Ears() {
-        heard.clear();
-        ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_WARN;
-        ucs_log_push_handler(hear);
-    }
-    ~Ears() {
-        ucs_log_pop_handler();
-        ucs_global_opts.log_component.log_level = before;
-    }
-    [[nodiscard]] static long lines_with(const std::string& text) {
-        return std::ranges::count_if(heard, [&](const std::string& line) { return line.find(text) != line.npos; });
-    }
-};
 
 // Paths that are up.
 unsigned paths(uct_ep_h ep) {
@@ -111,7 +82,7 @@ unsigned all_paths(const char* transport) {
 BOOST_DATA_TEST_CASE(dies_before_an_interface_opens, each, transport, adapter) {
     const unsigned all = all_paths(transport);
     const Restore restore{{std::string("fault adapter-revive 0:") + adapter}};
-    Ears ears;
+    const Ears ears(UCS_LOG_LEVEL_WARN);
     Domain domain;
     softhca(std::string("fault adapter-death 0:") + adapter);
     runs_without_and_with(domain, transport, adapter, all);
@@ -131,7 +102,7 @@ BOOST_DATA_TEST_CASE(is_dead_before_anything_opens, each, transport, adapter) {
     }();
     const Restore restore{{std::string("fault adapter-revive 0:") + adapter}};
     softhca(std::string("fault adapter-death 0:") + adapter);
-    Ears ears;
+    const Ears ears(UCS_LOG_LEVEL_WARN);
     Domain domain;
     BOOST_TEST(key_bytes(domain) == bytes);
     runs_without_and_with(domain, transport, adapter, all);
@@ -140,7 +111,7 @@ BOOST_DATA_TEST_CASE(is_dead_before_anything_opens, each, transport, adapter) {
 // An adapter that has few queue pairs left: mp_dc goes on with what could be made, and says so.
 BOOST_AUTO_TEST_CASE(few_queue_pairs) {
     const Restore restore{{"fault queue-pair-limit none 0:softhca_0", "fault queue-pair-limit none 0:softhca_1"}};
-    Ears ears;
+    const Ears ears(UCS_LOG_LEVEL_WARN);
     Domain domain;
     for (const std::string adapter : {"softhca_0", "softhca_1"}) softhca("fault queue-pair-limit 6 0:" + adapter);
     Interface a(domain, "mp_dc");

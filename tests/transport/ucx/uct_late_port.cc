@@ -1,16 +1,12 @@
 // A port that is down when a process starts and comes up while it works: what has to be found out about its adapter
 // then must not keep the application waiting.
 #define BOOST_TEST_MODULE transport_ucx_late_port
+#include "ears.h"
 #include "fixture.h"
 
 #include <algorithm>
 #include <boost/test/data/test_case.hpp>
 #include <ctime>
-
-extern "C" {
-#include <ucs/config/global_opts.h>
-#include <ucs/debug/log_def.h>
-}
 
 using namespace uct_test;
 
@@ -19,28 +15,6 @@ namespace {
 const char* const kTransports[] = {"mp_rc", "mp_dc"};
 const auto each_transport = boost::unit_test::data::make(kTransports);
 const char* const kPort = "0:softhca_1:1";
-
-// What the transport says of the adapter's packet numbers.
-struct Ears {
-    static inline std::vector<std::string> heard;
-    ucs_log_level_t before = ucs_global_opts.log_component.log_level;
-    static ucs_log_func_rc_t hear(const char*, unsigned, const char*, ucs_log_level_t level,
-                                  const ucs_log_component_config_t*, const char* message, va_list arguments) {
-        char line[256];
-        std::vsnprintf(line, sizeof line, message, arguments);
-        if (std::strstr(line, "packet numbers")) heard.emplace_back(line);
-        return level <= UCS_LOG_LEVEL_ERROR ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
-    }
-    Ears() {
-        heard.clear();
-        ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_INFO;
-        ucs_log_push_handler(hear);
-    }
-    ~Ears() {
-        ucs_log_pop_handler();
-        ucs_global_opts.log_component.log_level = before;
-    }
-};
 
 double processor_time() {
     timespec time{};
@@ -65,7 +39,7 @@ double longest_until(Domain& domain, const std::function<bool()>& condition, dou
 BOOST_DATA_TEST_CASE(its_test_keeps_nobody_waiting, each_transport, transport) {
     const Restore restore{{std::string("fault drop 0% ") + kPort, std::string("port up ") + kPort}};
     softhca(std::string("port down ") + kPort);
-    Ears ears;
+    const Ears ears(UCS_LOG_LEVEL_INFO, "packet numbers");
     Domain domain;
     Interface a(domain, transport), b(domain, transport);
     const uct_ep_h ep = a.connect(b);
@@ -96,7 +70,7 @@ BOOST_DATA_TEST_CASE(its_test_keeps_nobody_waiting, each_transport, transport) {
 BOOST_DATA_TEST_CASE(its_test_ends_with_the_interface, each_transport, transport) {
     const Restore restore{{std::string("fault drop 0% ") + kPort, std::string("port up ") + kPort}};
     softhca(std::string("port down ") + kPort);
-    Ears ears;
+    const Ears ears(UCS_LOG_LEVEL_INFO, "packet numbers");
     Domain domain;
     double begin = 0;
     {
