@@ -78,16 +78,29 @@ double rate_of(const PathTable& paths, PathIndex i, Direction d) {
     return std::max(proven, path.nominal_rate * path.of(d).relative) * path.ramp;
 }
 
+// What is under way on this path takes so long from now, ns.
+double left(const PathTable& paths, PathIndex i, Direction d, double rate) {
+    return paths.ready(i, d, rate) - paths[i].base_latency;
+}
+
+// What waits at a rail's port.
+struct Queue {
+    double bytes = 0;
+    unsigned routes = 0;
+};
+
 // What a message of `bytes` may expect on this path, ns.
-double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes, const double* queued) {
+double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes, const Queue* queue) {
     const Path& path = paths[i];
     const double age = static_cast<double>(paths.now() - std::min(path.latency_at, paths.now()));
     const double trust = std::max(0.0, 1 - age / kHalfLife);
     const double excess = std::max(0.0, path.latency - path.base_latency) * trust;
     const double rate = rate_of(paths, i, d), limit = paths.rail_rate(path.rail);
-    // Routes of a port wait for one another.
-    const double backlog = std::max(static_cast<double>(path.of(d).in_flight) / rate,
-                                    limit > 0 ? queued[path.rail] / std::max(limit, rate) : 0);
+    double backlog = left(paths, i, d, rate);
+    // Routes of a port wait for one another there, and behind it each for itself, since others use the fabric, too. So
+    // it is half of what waits at the port, and half of what would if all its routes had as much.
+    if (const Queue& port = queue[path.rail]; port.routes > 1 && limit > 0)
+        backlog = (port.bytes / std::max(limit, rate) + backlog * port.routes) / 2;
     // Latency contains the backlog that was there when it was measured: take the larger.
     return path.base_latency + std::max(excess, backlog) + bytes / rate;
 }
@@ -119,12 +132,16 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     const Account& here = paths[start].of(d);
     // As many as the last had that went whole: it is about such messages, not about parts of larger ones.
     const double bytes = here.sample_bytes < static_cast<double>(config_->stripe_threshold) ? here.sample_bytes : 0;
-    double queued[kMaxRails] = {}; // bytes, by rail
-    for (PathIndex i : each(paths.usable(d))) queued[paths[i].rail] += static_cast<double>(paths[i].of(d).in_flight);
-    const double stay = lane_cost(paths, start, d, bytes, queued);
+    Queue queue[kMaxRails];
+    for (PathIndex i : each(paths.usable(d))) {
+        const double rate = rate_of(paths, i, d);
+        queue[paths[i].rail].bytes += left(paths, i, d, rate) * rate;
+        ++queue[paths[i].rail].routes;
+    }
+    const double stay = lane_cost(paths, start, d, bytes, queue);
     double best_cost = stay;
     for (PathIndex i : each(paths.usable(d) & ~(PathMask{1} << start))) {
-        const double cost = lane_cost(paths, i, d, bytes, queued);
+        const double cost = lane_cost(paths, i, d, bytes, queue);
         if (cost < best_cost) best = i, best_cost = cost;
     }
     if (stay <= best_cost + config_->lane_slack) best = start;
@@ -133,6 +150,7 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
         for (PathIndex i : each(paths.usable(d)))
             if (paths[i].of(d).sampled_at + static_cast<Nanos>(kHalfLife) < here.sampled_at) best = i;
     current = best;
+    paths.let_pass(best, d, rate_of(paths, best, d));
     return {best, config_->window};
 }
 

@@ -167,6 +167,10 @@ public:
     // Time from now() until a byte placed now would complete if it took no time itself: what is in flight, or latency.
     [[nodiscard]] double ready(PathIndex i, Direction d, double rate) const;
 
+    // What must have been carried by now, though no completion says so, delays nothing that is placed from here on:
+    // short messages ask for a completion only now and then, and those that a lane has left behind perhaps never.
+    void let_pass(PathIndex i, Direction d, double rate);
+
     // Data path: accounts. Every byte placed must come back by settle() or cancel(), or be voided by `down`.
     void place(PathIndex i, Direction d, std::uint64_t bytes);
     void cancel(PathIndex i, Direction d, std::uint64_t bytes);
@@ -233,6 +237,13 @@ inline double PathTable::ready(PathIndex i, Direction d, double rate) const {
     // The difference may be negative; as a signed number it is exact for any two times less than 292 years apart.
     const auto since = static_cast<double>(static_cast<std::int64_t>(account.busy_from - now_));
     return std::max(path.base_latency, since + static_cast<double>(account.in_flight) / rate);
+}
+
+inline void PathTable::let_pass(PathIndex i, Direction d, double rate) {
+    Account& account = paths_[i].of(d);
+    const auto carried = static_cast<Nanos>(static_cast<double>(account.in_flight) / rate);
+    const Nanos begin = now_ + static_cast<Nanos>(paths_[i].base_latency);
+    if (begin > account.busy_from + carried) account.busy_from = begin - carried;
 }
 
 inline void PathTable::place(PathIndex i, Direction d, std::uint64_t bytes) {

@@ -37,7 +37,7 @@ struct PolicyConfig {
 
     // Whole messages
     std::uint32_t window = 32; // W: messages on one path before the next (4.1.2); default and spray: small ones
-    double lane_slack = 2000;  // default: ns by which the lane may be worse than the best before it is left
+    double lane_slack = 1000;  // default: ns by which the lane may be worse than the best before it is left
 
     // adaptive, bss
     double alpha = 0.5;         // 7.4, 8.3; bss wants it larger ("a higher value", 8.2.1): factory sets 0.75
