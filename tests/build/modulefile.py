@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory(prefix="ucx-mp-module-") as folder:
     if lua:
         module, = glob.glob(os.path.join(prefix, "share/modules/modulefiles/ucx-mp/*"))
         said = run(["tclsh", lua, "-f", "ucx-mp", "-u", "ucx-mp", "-s", "bash", module], LMOD_VERSION="8")
-        need('setenv("UCX_TLS","self,sm,mp_rc,mp_dc")' in said.replace(" ", "") and "LmodError" not in said, f"Lmod: {said}")
+        need('setenv("UCX_TLS","mp_rc,mp_dc,sm,self")' in said.replace(" ", "") and "LmodError" not in said, f"Lmod: {said}")
 
     # The example for a whole cluster: each line is a setting that UCX knows.
     def settings(**where):

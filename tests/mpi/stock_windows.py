@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 BYTES = 4_000_000
-SAID = "windows stay on it"
+SAID = "windows (--mca osc_ucx_priority 110)"
 BUILD, SOURCE = (os.path.abspath(path) for path in sys.argv[1:3])
 RANKS, TRANSPORT = int(sys.argv[3]), sys.argv[4]
 MPIRUN = f"{SOURCE}/config/openmpi/mpirun-mp"
@@ -33,16 +33,14 @@ def run(folder, *options):
     return sum(sent.values()), job.stdout
 
 
-def given(folder, session, *options):
-    """What mpirun-mp gives the launcher, and says."""
+def given(folder, session, *options, **more):
+    """What mpirun-mp gives the launcher, and says; `more`: of the environment, None: not set."""
     launcher = os.path.join(folder, "mpirun")
     with open(launcher, "w", encoding="ascii") as script:
         script.write('#!/bin/sh\ncase $1 in --version) echo "mpirun (Open MPI) 4.1.4";; *) echo "$@";; esac\n')
     os.chmod(launcher, 0o755)
-    env = {**ENV, "MPIRUN": launcher}
-    env.pop("SOFTHCA_SESSION", None)
-    if session:
-        env["SOFTHCA_SESSION"] = "some"
+    env = {**ENV, "MPIRUN": launcher, "SOFTHCA_SESSION": "some" if session else None, **more}
+    env = {name: value for name, value in env.items() if value is not None}
     return subprocess.run([MPIRUN, *options, "-n", "2", "app"], env=env, text=True, check=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT).stdout
 
@@ -51,8 +49,17 @@ with tempfile.TemporaryDirectory() as where:
     for session, options, kept in ((True, (), True), (False, (), False), (True, ("--mca", "osc", "ucx"), False),
                                    (True, ("--mca", "osc_ucx_priority", "50"), False), (True, ("--mca", "pml", "ob1"), True)):
         text = given(where, session, *options)
-        if kept != ("--mca osc_ucx_priority 110" in text) or kept != (SAID in text):
+        if kept != ("--mca osc_ucx_priority 110" in text.splitlines()[-1]) or kept != (SAID in text):
             sys.exit(f"mpirun-mp {' '.join(options)}, {'with' if session else 'without'} a session of the adapter: {text}")
+    # Shared memory, which on the emulated adapter would carry everything.
+    with open(f"{SOURCE}/config/openmpi/mp.conf", encoding="ascii") as lines:
+        shared = [line.split("UCX_TLS=")[1].strip() for line in lines if line.startswith("-x UCX_TLS=")]
+    if shared != ["mp_rc,mp_dc,sm,self"]:
+        sys.exit(f"mp.conf gives UCX_TLS {shared}")
+    for session, tls, left_out in ((True, None, True), (True, shared[0], True), (True, "mp_rc,sm", False), (False, None, False)):
+        text = given(where, session, UCX_TLS=tls)
+        if left_out != ("no sm" in text) or left_out and "-x UCX_TLS " not in text:
+            sys.exit(f"mpirun-mp with UCX_TLS={tls}, {'with' if session else 'without'} a session of the adapter: {text}")
     sent, text = run(where)
     if sent < RANKS * BYTES or SAID not in text:
         sys.exit(f"the adapters have sent {sent} bytes; {RANKS * BYTES} were put")
