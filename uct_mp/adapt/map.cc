@@ -31,7 +31,7 @@ double credits(double count, const Costs& costs, const Limits& limits) {
     return limits.slots ? count * costs.credit / limits.slots : 0;
 }
 
-Mapping rc_alone(const std::vector<Source>& sources, const Costs& costs, const Limits& limits) {
+Mapping rc_for(const std::vector<Source>& sources, const Costs& costs, const Limits& limits) {
     Mapping best;
     std::vector<Choice> chosen;
     double gain = 0;
@@ -41,6 +41,22 @@ Mapping rc_alone(const std::vector<Source>& sources, const Costs& costs, const L
         gain += costs.rc * source.count - (source.now == Service::rc ? 0 : costs.make_rc);
         chosen.push_back({source.id, Service::rc});
         if (gain > best.gain) best.gain = gain, best.choices = chosen;
+    }
+    return best;
+}
+
+Mapping rings_for(const std::vector<Source>& sources, const Costs& costs, const Limits& limits) {
+    Mapping best;
+    std::vector<Choice> chosen;
+    double gain = 0, looked = 0;
+    for (const Source& source : sources) {
+        if (chosen.size() == limits.rings) break;
+        gain += costs.ring * source.count - credits(source.count, costs, limits) -
+                (source.now == Service::dc_ring ? 0 : costs.make_ring);
+        looked += looks(source, sources[0].count, limits);
+        chosen.push_back({source.id, Service::dc_ring});
+        if (const double all = gain - polling(sources[0].count, looked, costs); all > best.gain)
+            best.gain = all, best.choices = chosen;
     }
     return best;
 }
@@ -68,36 +84,9 @@ void Mapping::set(std::uint32_t id, Service service) {
     }
 }
 
-// x(l, m) is a sum over the first l sources as if all had DC rings, plus what RC adds for the first m of those that
-// take it. The second part does not depend on l, so its best m so far is known when the next l is tried.
 Mapping find_map(std::span<const Source> given, const Costs& costs, const Limits& limits) {
     const std::vector<Source> sources = by_weight(given);
-    Mapping best;
-    if (limits.rings == 0) {
-        best = rc_alone(sources, costs, limits);
-    } else {
-        unsigned best_rings = 0, best_rc = 0, rc = 0, more_rc = 0;
-        double rings = 0, looked = 0, more = 0, most = 0; // most: by the first more_rc
-        for (unsigned i = 0; i < sources.size() && i < limits.rings; ++i) {
-            const Source& source = sources[i];
-            const double ring_made = source.now == Service::dc_ring ? 0 : costs.make_ring;
-            rings += costs.ring * source.count - credits(source.count, costs, limits) - ring_made;
-            looked += looks(source, sources[0].count, limits);
-            if (rc < limits.rc && !source.refuses_rc) {
-                ++rc;
-                more += (costs.rc - costs.ring) * source.count + ring_made -
-                        (source.now == Service::rc ? 0 : costs.make_rc);
-                if (more > most) most = more, more_rc = rc;
-            }
-            const double gain = rings + most - polling(sources[0].count, looked, costs);
-            if (gain > best.gain) best.gain = gain, best_rings = i + 1, best_rc = more_rc;
-        }
-        for (unsigned i = 0; i < best_rings; ++i) {
-            const bool is_rc = best_rc && !sources[i].refuses_rc;
-            best_rc -= is_rc;
-            best.choices.push_back({sources[i].id, is_rc ? Service::rc : Service::dc_ring});
-        }
-    }
+    Mapping best = limits.rings ? rings_for(sources, costs, limits) : rc_for(sources, costs, limits);
     std::ranges::sort(best.choices, {}, &Choice::id);
     return best;
 }
@@ -111,7 +100,7 @@ double value(const Mapping& of, std::span<const Source> sources, const Costs& co
         if (service == Service::shared) continue;
         ++seen;
         gain += source.count * (service == Service::rc ? costs.rc : costs.ring);
-        if (limits.rings == 0) continue;
+        if (service == Service::rc) continue;
         gain -= credits(source.count, costs, limits);
         looked += looks(source, busiest, limits);
     }

@@ -1,4 +1,8 @@
-// Which sources get RC, which ones a ring, and what that saves (AQPS figure 6: FIND_MAP).
+// Which sources get RC, or which ones a ring, and what that saves (AQPS figure 6: FIND_MAP).
+//
+// In AQPS the receiver decides both in one map, since RC always comes with a ring. Here RC is the sender's choice, for
+// peers, and rings are the receiver's, with RC or without. What one saves does not depend on the other, and each has
+// its own limit, so the best pair of maps is the best map of each [unit.adapt_map: apart_is_as_good_as_together].
 //
 // Pure: a function of counts and costs. Threads: any.
 #pragma once
@@ -48,9 +52,9 @@ public:
     void set(std::uint32_t id, Service service);
 };
 
-// The best map. RC goes to the heaviest sources that do not refuse it, rings to the next ones. Only what a source does
-// not have yet is charged with make_rc and make_ring. In AQPS everything is, which favours the present map in the
-// windows to come. O(k log k) for k sources, by sums over the heaviest i. `sources` in any order.
+// The best map: of rings if limits.rings is not 0, else of RC. The heaviest sources get it that do not refuse. Only
+// what a source does not have yet is charged with make_rc and make_ring. In AQPS everything is, which favours the
+// present map in the windows to come. O(k log k) for k sources, by sums over the heaviest i. `sources` in any order.
 [[nodiscard]] Mapping find_map(std::span<const Source> sources, const Costs& costs, const Limits& limits);
 
 // ns that this map would have saved with those counts, all of it made before (paper, T2 and T3).

@@ -12,15 +12,15 @@ struct Costs {
     double ring = 0;      // [d] by a DC ring instead
     double miss = 0;      // [p] lost by one look at a ring in which nothing is
     double credit = 0;    // [c] lost by telling the source that slots are free
-    double make_rc = 0;   // [rho] of giving a source RC, with its ring
+    double make_rc = 0;   // [rho] of giving a source RC
     double make_ring = 0; // [delta] of giving it a DC ring
     double turn = 0;      // a DC initiator's for another target than before; what is known of it is in `rc`
 };
 
 struct Limits {
-    unsigned rc = 26;     // [h] sources with RC at a time
-    unsigned rings = 256; // [tau] sources with a ring, of either kind; 0: there are no rings, RC is a path like others
-    unsigned slots = 16;  // [s] of a ring
+    unsigned rc = 26;        // [h] sources with RC at a time
+    unsigned rings = 256;    // [tau] sources with a ring; 0: it is about RC
+    unsigned slots = 16;     // [s] of a ring
     unsigned cold_every = 8; // rings that bring less than 1/8 of what the busiest one brings are looked at every 8th
                              // time; 1: all of them every time, as in AQPS
 };
@@ -32,7 +32,6 @@ struct Tuning {
     Nanos interval = 1'000'000'000;        // [u] between two looks; the longest
     Nanos min_interval = 16'000'000;       // while the pattern changes
     static constexpr unsigned kSlices = 8; // of an interval: the resolution of time windows
-    [[nodiscard]] bool has_rings() const { return limits.rings != 0; }
 };
 
 } // namespace ucx_mp::adapt
