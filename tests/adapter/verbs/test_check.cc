@@ -2,7 +2,10 @@
 // it.
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE check
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -62,6 +65,19 @@ const char* const kPsn = "rq_psn is told truthfully";
 const char* const kGrow = "completion queues grow";
 const char* const kStamps = "completion time stamps";
 
+// Of TCP: nobody listens there. This test runs on two fabrics at a time.
+std::string free_port() {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof any;
+    BOOST_REQUIRE_EQUAL(bind(fd, reinterpret_cast<sockaddr*>(&any), size), 0);
+    BOOST_REQUIRE_EQUAL(getsockname(fd, reinterpret_cast<sockaddr*>(&any), &size), 0);
+    close(fd);
+    return std::to_string(ntohs(any.sin_port));
+}
+
 bool has_two_ports() { // per adapter: a second route
     Adapter a(0);
     ibv_device_attr attributes{};
@@ -114,15 +130,16 @@ BOOST_AUTO_TEST_CASE(what_an_adapter_lacks) {
 }
 
 BOOST_AUTO_TEST_CASE(between_two_hosts) {
-    std::thread other([] {
+    const std::string port = free_port();
+    std::thread other([&] {
         BOOST_CHECK_EQUAL(std::system((std::string("SOFTHCA_NODE=1 ") + std::getenv("MP_INFO_BIN") +
-                                       " --check --listen 18599 >/dev/null")
+                                       " --check --listen " + port + " >/dev/null")
                                           .c_str()),
                           0);
     });
     Output out;
     for (int attempt = 0; attempt < 50; ++attempt) {
-        out = mp_info("--check 127.0.0.1:18599");
+        out = mp_info("--check 127.0.0.1:" + port);
         if (out.text.find("refused") == std::string::npos) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
