@@ -1,9 +1,9 @@
-// Whose connection gives way when another one is wanted and there is no room for both (ACTS: its LRU and LRU-M,
-// and one of ours).
+// Chooses the connection that gives way when another one is wanted and
+// there is no room for both (ACTS: its LRU and LRU-M, and one of ours).
 //
-// A peer is used, or not, between two searches for a victim: nobody counts how often. So nothing is paid on the data
-// path. All policies are told the same: which connections there are, and which of them have been used since the search
-// before (the bit of CLOCK).
+// A peer is used, or not, between two searches for a victim: uses are not counted. So
+// nothing is paid on the data path. All policies are told the same: which connections
+// there are, and which of them have been used since the search before (the bit of CLOCK).
 //
 // lru     the one that has not been used for longest.
 // lru_m   ACTS: of those with the fewest tear-downs so far, the one that has not been used for longest.
@@ -51,16 +51,16 @@ private:
     enum Expert : unsigned { recent, often, oftener = often + 3, old, kExperts };
     static constexpr unsigned kCounts = oftener - often + 1; // experts that count
     struct Peer {
-        std::uint64_t at = 0;      // of its last use, counted in uses
-        double credit = 0;         // as of then: the price, on top of what the last one that went had
+        std::uint64_t at = 0;      // time of its last use, counted in uses
+        double credit = 0;         // at that time: the price, on top of what the last victim had
         float took = 0;            // ns for a connection; 0: not known
-        float count[kCounts] = {}; // uses, halved every so often, as of then
-        std::uint8_t held = 0;     // bit e: by expert e
+        float count[kCounts] = {}; // uses at that time, halved every so often
+        std::uint8_t held = 0;     // bit e: expert e holds it
         std::uint16_t torn = 0;
     };
     using Entry = std::pair<const Key, Peer>;
 
-    [[nodiscard]] double worth(Expert expert, const Peer& peer) const; // the least goes
+    [[nodiscard]] double worth(Expert expert, const Peer& peer) const; // the peer of the least worth goes
     [[nodiscard]] double price(const Peer& peer) const;                // of a connection; 1: as others
     [[nodiscard]] double halved(unsigned count, const Peer& peer) const;
     void hold(Expert expert, Entry& entry);
@@ -72,7 +72,7 @@ private:
     std::unordered_map<Key, Peer> peers_;
     std::vector<Entry*> held_[kExperts];
     double losses_[kExperts] = {};
-    double credit_ = 0; // of the one that went last
+    double credit_ = 0; // of the last victim
     double took_ = 0;   // ns for a connection, of late
     Expert leader_ = recent;
 };
