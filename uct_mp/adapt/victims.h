@@ -7,13 +7,14 @@
 //
 // lru     the one that has not been used for longest.
 // lru_m   ACTS: of those with the fewest tear-downs so far, the one that has not been used for longest.
-// leader  follows whoever would have done best lately. Each of a few experts keeps a set of as many peers as there are
-//         places, as if it alone had decided from the beginning. They go by recency, by how often a peer was used (with
-//         several half-lives), or keep the old ones, which is right for loops. What each of them would have had to
-//         connect again is counted, and forgotten by and by. The victim is one that the leader would not hold. Another
-//         expert takes the lead when it is clearly better: so there is no swinging.
-//         Connections are not equally dear: one with whom all connect has others to serve first. All experts but those
-//         for loops weigh by how long the last ones took: uses as they are, recency as GreedyDual does (Young 1994).
+// leader  follows the expert that would have done best lately. Each of a few experts keeps a set of as many peers as
+//         there are places, as if it alone had decided from the beginning. Experts go by recency, by how often a peer
+//         was used (with several half-lives), or keep the old ones, which is right for loops. The connections that each
+//         of them would have had to make again are counted, and forgotten by and by. The victim is one that the leader
+//         would not hold. Another expert takes the lead only when it is clearly better.
+//         Connections are not equally dear: a peer with which all connect has others to serve first. All experts but
+//         those for loops weigh by how long the last connections took: uses as they are, recency as GreedyDual does
+//         (Young 1994).
 //
 // Pure: no clock, no I/O. Threads: one at a time.
 #pragma once

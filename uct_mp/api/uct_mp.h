@@ -95,9 +95,9 @@ typedef struct uct_mp_task_queue_attr {
 
 /*
  * Whether a rail (by its number, from 0) has an adapter that waits. The first call begins a self-test of some
- * milliseconds. UCS_INPROGRESS: call progress and ask again; UCS_ERR_UNSUPPORTED: it does not, or not an interface of
- * mp_rc or mp_dc; UCS_ERR_UNREACHABLE: it can't be tried now, as its port is down, its adapter has died or lacks
- * something; UCS_ERR_INVALID_PARAM: no such rail; UCS_ERR_NO_MEMORY.
+ * milliseconds. UCS_INPROGRESS: call progress and ask again. UCS_ERR_UNSUPPORTED: it does not, or not an interface of
+ * mp_rc or mp_dc. UCS_ERR_UNREACHABLE: it cannot be tried now, as its port is down, its adapter has died or lacks
+ * something. UCS_ERR_INVALID_PARAM: no such rail. UCS_ERR_NO_MEMORY.
  */
 ucs_status_t uct_mp_tasks_query(uct_iface_h iface, unsigned rail);
 /* Takes completions of all queues, and goes on with self-tests. Returns the number of completions. */
@@ -105,9 +105,9 @@ unsigned uct_mp_tasks_progress(uct_iface_h iface);
 
 /*
  * A half of a queue that has `depth` requests (waits, writes and words; 1 to 1024) under way at most. A command to the
- * adapter, and another one to connect. UCS_ERR_UNSUPPORTED: uct_mp_tasks_query() has not said UCS_OK;
- * UCS_ERR_NO_RESOURCE: there are too many; UCS_ERR_UNREACHABLE: the port is down, or the adapter has died;
- * UCS_ERR_INVALID_PARAM: no such rail, or another depth; UCS_ERR_IO_ERROR: the adapter refuses; UCS_ERR_NO_MEMORY.
+ * adapter, and another one to connect. UCS_ERR_UNSUPPORTED: uct_mp_tasks_query() has not said UCS_OK.
+ * UCS_ERR_NO_RESOURCE: there are too many. UCS_ERR_UNREACHABLE: the port is down, or the adapter has died.
+ * UCS_ERR_INVALID_PARAM: no such rail, or another depth. UCS_ERR_IO_ERROR: the adapter refuses; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t uct_mp_task_queue_create(uct_iface_h iface, unsigned rail, unsigned depth, uct_mp_task_queue_h* queue);
 /* Its tasks under way are lost. To know how far it has come, end it before. */

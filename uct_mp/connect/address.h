@@ -10,8 +10,9 @@
 //   u64 cookie                       random: a sender that knows it has the address; every message must carry it
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
-// The number of bytes never grows; their contents may change: a port that is
-// down has a place with LID 0. At least one works. An entry may be a RoCE port:
+//
+// The number of bytes of an address never grows; their contents may change: a port that is down has a place with LID 0.
+// At least one works. An entry may be a RoCE port:
 //   lmc 8: IPv4, whose address stands in place of lid (first two bytes) and subnet tag
 //   lmc 9: IPv6, lid and tag are 0, u8 gid[16] follows
 #pragma once

@@ -35,7 +35,7 @@
 //
 // Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
 // still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. The
-// Owner's functions are called inside poll() or a timer, by either thread, with the lock held; they may call start()
+// Owner's functions are called inside poll() or a timer, by either thread, with the lock held. They may call start()
 // and forget() for any connection, except that make_end and connect_end must not forget theirs.
 #pragma once
 

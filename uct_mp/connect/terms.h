@@ -23,10 +23,10 @@ struct Terms {
 // Bits of Terms::features: abilities of this library. No bit
 // may be taken for granted, and unknown ones are ignored.
 namespace feature {
-inline constexpr std::uint64_t parts = 1; // joins messages in parts, larger than its segment (channel/wire.h)
-inline constexpr std::uint64_t kinds = 2; // each path has a kind of its own: Terms::kinds, wire::kOtherKind
-inline constexpr std::uint64_t park = 4;  // idle connections end by agreement: questions are numbered, and parked
-                                          // peers hear of rails
+inline constexpr std::uint64_t parts = 1;     // joins messages in parts, larger than its segment (channel/wire.h)
+inline constexpr std::uint64_t kinds = 2;     // each path has a kind of its own: Terms::kinds, wire::kOtherKind
+inline constexpr std::uint64_t park = 4;      // idle connections end by agreement: questions are numbered, and parked
+                                              // peers hear of rails
 inline constexpr std::uint64_t on_demand = 8; // paths of RC come and go: wire::kOnDemand, `service`, path_down's `home`
 inline constexpr std::uint64_t rings = 16;    // messages may be written into rings: `ring`
 inline constexpr std::uint64_t packet_numbers =

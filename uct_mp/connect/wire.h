@@ -11,7 +11,7 @@
 // Parts of the tail of a request or reply: a side that does not know one skips it. Another layout needs another
 // version.
 //
-// What keeps old and foreign messages out:
+// These keep old and foreign messages out:
 //   cookie       of the receiver: only a sender that was given its address knows it
 //   uid          one per interface and life of a process: a peer that has restarted is another peer
 //   transaction  the client numbers its handshakes (1, 2, ..., wraps, one counter per interface). All messages of one
@@ -28,8 +28,8 @@
 // Sizes: 16 rails and 32 paths fit in 1024 bytes, if they are RoCE in 1536. With a smaller MTU on some rail the server
 // plans fewer paths. A tail is left out where it does not fit.
 //
-// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/PROTOCOL.md), or to the
-// connection as a whole; more of them are free for what shares these queue pairs later.
+// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/PROTOCOL.md), or to the connection
+// as a whole. More of them are free for later users of these queue pairs.
 #pragma once
 
 #include <cstddef>
@@ -193,7 +193,7 @@ struct __attribute__((packed)) Reply {
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
     std::uint8_t absent;        // < paths. So many, the last ones (with split_reads: of each half), lead over a port
-                                // that is down: they have no ends yet, and their path bits are a guess (below 128)
+                                // that is down. They have no ends yet, and their path bits are a guess (below 128)
     std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even)
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
     Terms terms;                // the server's

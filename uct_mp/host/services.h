@@ -1,5 +1,5 @@
-// What the transport needs of its surroundings: time, timers, a log. UCX gives them in real life (uct_mp/ucx), the
-// virtual clock of the emulated fabric in simulation and in tests (tests/simulator).
+// The transport's needs of its surroundings: time, timers, a log. UCX gives them in real life (uct_mp/ucx), the virtual
+// clock of the emulated fabric in simulation and in tests (tests/simulator).
 //
 // Threads: now() and log from anywhere. Two sides share an interface: the thread that progresses it, and an
 // asynchronous one (UCX's) that answers peers while the application computes. lock() keeps them apart; the data path

@@ -12,7 +12,7 @@
 // The key is a secret of the two sides, another one for each ring. Words that anybody else
 // writes there, or that were written under an earlier ring, do not look like the next message.
 //
-// For who may write see channel/rings.h. Threads: one at each side.
+// See channel/rings.h for the writers. Threads: one at each side.
 #pragma once
 
 #include <atomic>

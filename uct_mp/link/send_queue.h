@@ -82,8 +82,8 @@ inline std::uint16_t position_of(std::uint64_t id) { return static_cast<std::uin
 inline bool is_send(std::uint64_t id) { return id & kTag; }
 } // namespace request_id
 
-// What the requests of a queue need beside it. RC needs nothing, or a tag before every
-// message if the peer wants that. DC needs the address of a target, and the tag.
+// The requests of a queue need these beside it. RC needs nothing, or a tag before every message if the peer wants that.
+// DC needs the address of a target, and the tag.
 enum class Needs : std::uint8_t { nothing, tag, address };
 
 inline constexpr std::int32_t kFailed = 1 << 24; // see SendQueue::slots_

@@ -1,9 +1,9 @@
 // Shared by all users of a DeviceSet: the present life of each device, and the memory that is registered with them.
 //
-// An adapter that has died (IBV_EVENT_DEVICE_FATAL: its firmware is restarted, the card is exchanged) never works
-// again for a process that has it open, nor does anything that was made with it. It may be there again under the
-// same GUID: then it is opened anew, and all memory is registered with it anew, under other keys. `life` counts
-// that. Keys name the life that they belong to, so that nobody uses one that has been given to other memory since.
+// An adapter that has died (IBV_EVENT_DEVICE_FATAL: its firmware is restarted, the card is exchanged) never works again
+// for a process that has it open. Nor does anything that was made with it. It may be there again under the same GUID:
+// then it is opened anew, and all memory is registered with it anew, under other keys. `life` counts that. Keys name
+// the life that they belong to, so that nobody uses one that has been given to other memory since.
 //
 // Threads: any. reopen() may take long (registering pins memory). Meanwhile a thread that registers, releases or
 // packs memory, or looks keys up for a peer, waits as long as the present region takes; the data path does not wait.
