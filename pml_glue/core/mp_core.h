@@ -76,7 +76,7 @@ typedef struct mp_hooks {
     /* The process that is rank `source` among those that messages of `context` come from. False: nobody. May be null:
      * then peers that one only receives from are not asked whether they live. */
     bool (*process)(void* argument, uint32_t context, int32_t source, uint64_t* process);
-    /* What mp_core_peer() has said of a process holds no longer: see mp_core_named(). May be null. */
+    /* The result of mp_core_peer() for a process is void: see mp_core_named(). May be null. */
     void (*forgotten)(void* argument, uint64_t process);
     /* One line about a fault, for the user. */
     void (*report)(void* argument, const char* line);

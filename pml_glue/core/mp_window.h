@@ -6,10 +6,10 @@
  * Threads and hooks: as in mp_core.h. Functions that return bool and have no other purpose are asked again and again,
  * with mp_core_progress() in between, until they say true; the first call starts what is needed.
  *
- * Where operations are executed: puts and gets of contiguous pieces by the transport, if both sides' memory is
- * registered with it (of a dynamic window: if they are large, and the target has been asked); everything else by the
- * target, from within mp_core_progress(). All atomic operations of a window are executed by the target, one after the
- * other, so they are atomic with each other whoever they come from.
+ * The transport executes puts and gets of contiguous pieces, if both sides' memory is registered with it. (In a dynamic
+ * window: if they are large, and the target has been asked.) The target executes everything else, from within
+ * mp_core_progress(). All atomic operations of a window are executed by the target, one after the other, so they are
+ * atomic with each other whoever they come from.
  */
 #ifndef UCX_MP_PML_GLUE_MP_WINDOW_H
 #define UCX_MP_PML_GLUE_MP_WINDOW_H
@@ -94,8 +94,8 @@ typedef enum mp_epoch {
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address,
                        mp_epoch_t epoch);
 
-/* A small get, in the same way: true if it is under way, or over; `to` has the data when operations are flushed, or
- */
+/* A small get, in the same way: true if it is under way, or over; `to` has the data when operations are flushed, if
+ * only locally. */
 bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address, mp_epoch_t epoch);
 
 enum { MP_ALL_RANKS = UINT32_MAX };

@@ -119,7 +119,7 @@ static void retain(call_t* call) {
     }
 }
 
-/* Of the core: with the lock. */
+/* Called by the core, with the lock. */
 static void ended(mp_collective_t* core) {
     call_t* const call = (call_t*)core;
     mca_pml_mp_request_t* const request = call->request;

@@ -42,8 +42,8 @@ private:
     return false;
 }
 
-// The program's next call looks, even if there is no news: its plain reading of `attention`
-// orders nothing, so on some processors only that look makes it see the thread's stores.
+// The program's next call looks, even if there is no news. Its plain reading of `attention` orders nothing, so on some
+// processors only that look makes it see the thread's stores.
 inline void give(Words& words) {
     words.set(MP_TURN_NEWS);
     words.clear(MP_TURN_TAKEN);

@@ -5,9 +5,9 @@
 // m mod K. W operations may be under way. K is 2W, or more: here the next power of two.
 //
 //   1. m starts when all up to m - W are finished here.
-//   2. m starts when some synchronising operation among m - W .. m - 1 is finished here. What was before the first
-//      operation counts as one: the group was empty then. So that there is one, a barrier is put in, with a number of
-//      its own, when W/2 - 1 (at least one) in a row do not synchronise.
+//   2. m starts when some synchronising operation among m - W .. m - 1 is finished here. The beginning counts as one:
+//      the group was empty then. A barrier with a number of its own is put in when W/2 - 1 operations (at least one) in
+//      a row do not synchronise, so that there is always one.
 //
 // Then S >= m - W is finished here, so all have started S, so by rule 1 all have finished
 // S - W >= m - K, which used the slot. Both rules say: m < (number known to be over) + W.

@@ -20,7 +20,7 @@
 //     sync barrier, in rounds: to the next rank, the second next, the fourth next; who has heard of all the last ones
 //     of each round knows that everybody has come
 //
-//     sync fence: behind the operations on a rank. Of few ranks each sends one to each other one, and waits for theirs
+//     sync fence: behind the operations on a rank. If ranks are few, each sends one to each other one
 //     sync through: the fence is over at its sender, whose memory may be accessed again (fence.cc)
 #pragma once
 

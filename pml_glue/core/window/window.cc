@@ -94,8 +94,7 @@ Windows::~Windows() {
 }
 
 Window* Windows::create(const mp_window_config_t& config, const mp_window_hooks_t& hooks) {
-    auto window =
-        std::make_unique<Window>(*this, config, hooks); // first: a search finds no rank without a window
+    auto window = std::make_unique<Window>(*this, config, hooks); // first: a search finds no rank without a window
     return windows_.insert_or_assign(config.id, std::move(window)).first->second.get();
 }
 
