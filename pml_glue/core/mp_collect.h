@@ -53,7 +53,7 @@ struct mp_collective {
     size_t (*size)(mp_collective_t* operation, uint32_t rank, bool sends);
     mp_data_t (*open)(mp_collective_t* operation, uint32_t rank, bool sends);
     void (*close)(mp_collective_t* operation, uint32_t rank, void* convertor, bool sends);
-    /* It is complete, and the caller's again: the last touch. Null: who waits looks at `complete`. */
+    /* It is complete, and the caller's again: the last touch. Null: the caller looks at `complete`. */
     void (*done)(mp_collective_t* operation);
     void* user;
     /* MP_TRUNCATED: a member has sent another number of bytes. But two members of an alltoallv may wait for ever, if

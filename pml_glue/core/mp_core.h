@@ -92,7 +92,7 @@ typedef struct mp_config {
     uint64_t process; /* our own name, unique in the job and in jobs that it meets; the upper half names the job */
     const char* transports; /* of UCT, by comma, best first among those that reach a peer: "self,posix,cma,mp_rc";
                                "auto": as core/uct/transports.h says */
-    const char* local;  /* who is on this host: "auto" (same machine, same adapters), "host" (same machine), "none" */
+    const char* local;  /* ranks of this host: "auto" (same machine, same adapters), "host" (same machine), "none" */
     size_t eager_limit; /* larger messages go by rendezvous; or MP_AUTO */
     size_t zero_copy;   /* eager messages from this size on are not copied at the sender; or MP_AUTO */
     size_t hint_limit;  /* operations from this size on carry their hint */

@@ -3,7 +3,8 @@
  *
  * Non-blocking reductions of one MPI_INT by MPI_MAX or MPI_MIN go below, and non-blocking broadcasts of as many
  * bytes. Open MPI makes communicators by them, and MPI_Comm_idup starts them from progress (between two groups
- * on the communicator of one of them), in no order that all ranks share. Numbers of ours must have one. */
+ * on the communicator of one of them), in no order that all ranks share. But operations of ours are numbered in one
+ * order. */
 #include "coll_mp_call.h"
 
 typedef mca_coll_mp_call_t call_t;

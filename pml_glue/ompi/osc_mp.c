@@ -34,8 +34,8 @@ static bool in_window(const mca_osc_mp_rank_t* rank, const mp_rma_t* rma) {
     return true;
 }
 
-/* The written and read bytes have to fit (11.3.1 to 11.3.4), and may be less than
- * their room. `bytes`: how many the operation is about, which are whole elements. */
+/* The written and read bytes have to fit (MPI-3.1 11.3.1 to 11.3.4), and may be less than their room. `bytes`: how many
+ * the operation is about, which are whole elements. */
 static int set_bytes(const call_t* call, const mp_rma_t* rma, size_t* bytes) {
     const size_t target = bytes_of(&call->target), brings = bytes_of(&call->origin), takes = bytes_of(&call->result);
     const bool writes = call->kind == MP_PUT || call->kind == MP_ACCUMULATE;
@@ -275,7 +275,7 @@ static int fetch_and_op(const void* origin, void* result, ompi_datatype_t* type,
     return rget_accumulate(origin, 1, type, result, 1, type, target, displacement, 1, type, op, win, NULL);
 }
 
-/* 11.3.4: whole numbers, logical and multi-language types, and bytes; nothing derived. */
+/* MPI-3.1 11.3.4: whole numbers, logical and multi-language types, and bytes; nothing derived. */
 static bool compares(const ompi_datatype_t* type) {
     const int kind = type->super.flags & OMPI_DATATYPE_FLAG_DATA_TYPE;
     return ompi_datatype_is_predefined(type) && kind != OMPI_DATATYPE_FLAG_DATA_FLOAT &&

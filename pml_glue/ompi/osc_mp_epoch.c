@@ -96,7 +96,7 @@ int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank) {
     return module->fence ? OMPI_SUCCESS : OMPI_ERR_RMA_SYNC;
 }
 
-/* 11.5.1. MPI_MODE_NOPRECEDE saves nothing: late ranks must have come before another rank writes to them. */
+/* MPI-3.1 11.5.1. MPI_MODE_NOPRECEDE saves nothing: late ranks must have come before another rank writes to them. */
 int mca_osc_mp_fence(int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->access.count >= 0 || module->exposure.count >= 0 || module->locks || module->all)

@@ -38,7 +38,7 @@ static int request_free(ompi_request_t** pointer) {
     return OMPI_SUCCESS;
 }
 
-/* Sends are not cancelled: MPI leaves it to us (3.8.4), and the message may have been seen. */
+/* Sends are not cancelled: MPI leaves it to us (MPI-3.1 3.8.4), and the message may have been seen. */
 static int request_cancel(ompi_request_t* base, int flag) {
     (void)flag;
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)base;
@@ -238,7 +238,8 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
 }
 
 /* Those without a callback. Nobody frees what is in the queue. A callback that is set while its request becomes
- * complete is called by who sets it, if that has seen the end. If not the request is still in the queue, for progress.
+ * complete is called by the thread that sets it, if that has seen the end. Else the request is still in the queue, for
+ * progress.
  */
 void mca_pml_mp_tell_waiting(void) {
     mca_pml_mp_request_t *last = NULL, **from = &mca_pml_mp.ended;

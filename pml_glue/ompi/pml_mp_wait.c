@@ -18,7 +18,7 @@ OBJ_CLASS_INSTANCE(mca_pml_mp_waitable_t, ompi_coll_base_nbc_request_t, NULL, NU
 
 struct mca_pml_mp_waiter {
     ompi_wait_sync_t sync;
-    size_t missing; /* so many have to end */
+    size_t missing; /* requests that still have to end */
     bool told;
 };
 

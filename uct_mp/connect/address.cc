@@ -148,7 +148,7 @@ bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to
 
 bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAddress& to) {
     const bool roce = verbs::is_set(to.gid), usable = to.lid || roce;
-    if (active && usable) return false; // reach() knows
+    if (active && usable) return false; // both are active: reach() is the answer
     if (ethernet) return roce || !usable;
     return !roce && to.subnet_tag == subnet_tag(prefix);
 }

@@ -238,7 +238,7 @@ void Client::reply_done(Connection& c, const Due& due, Status status) {
         plane_.states.drop_ends(c);
         c.incarnation = due.incarnation;
         c.peer_secret = c.held.peer_secret;
-        c.remote_id = 0; // the request's (R215)
+        c.remote_id = 0; // as the request has it (R215)
         wait_for_answer(c);
         return;
     }

@@ -15,7 +15,7 @@ public:
     explicit Identity(Plane& plane);
     void choose(); // uid, cookie and Q_Key
     void make_address();
-    [[nodiscard]] std::size_t smallest_mtu() const; // bytes; our handshake takes that
+    [[nodiscard]] std::size_t smallest_mtu() const; // bytes; our handshakes fit into it
     void set_rail(const verbs::Rail& rail);         // its entry in `rails`
 
     // For messages to a peer that speaks up to `newest`.

@@ -98,8 +98,9 @@ void Questions::on_ping(const Target& way_back, const Message& m) {
     // An established connection, or a handshake that goes on. Or the one that both have parked.
     pong.yes = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.shown, c->own_secret)) ||
                (!m.yes && parked && known_as(*parked, m) && shows_secret(*parked, m));
-    // Perhaps it asks because of our own request: the answer says which one is ours. Only the peer may learn that,
-    // and the sender may be another. So the answer goes the way of the request, and a copy of the request follows it.
+    // The peer may ask because it got our request, and doubts it. Then the answer shows the request's nonce. Only the
+    // peer may see that, and the question may be a stranger's. So the answer goes to the peer's known address, as the
+    // request did, and a copy of the request follows it.
     Connection* const ours = pong.yes ? nullptr : plane_.owner.peers.find_present(m.sender_uid);
     const bool asks = ours && ours->state == State::requesting && known_as(*ours, m);
     const std::optional<Target> way = asks ? plane_.outbox.route(*ours, ours->telling.answers++) : std::nullopt;

@@ -64,7 +64,7 @@ bool Server::is_late(const Connection& c, const Message& request) const {
     return seen && !newer(request.transaction, seen) && plane_.services.now() - at < kRemembered;
 }
 
-// The peer holds the connection that this is to replace, or has answered that it does no more.
+// The peer holds the connection that this is to replace, or has answered that it no longer does.
 Server::Proof Server::proof_of(const Connection& c, const Message& request) {
     if (same_secret(request.shown, c.held.own_secret) || same_secret(request.nonce, c.awaited)) return Proof::peer;
     const bool again =

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Nanos kTurn = 200'000;       // in a row; the last step may end later
 constexpr Nanos kPatience = 1'000'000; // for room to send; then another rail is tried, later
-constexpr Nanos kLook = 10'000;        // messages of a turn are found by then, and mostly the answers to its own
+constexpr Nanos kLook = 10'000;        // the others' turn is at least so long: new messages can arrive in it
 // Handshakes that go first have smaller places: a peer has made its ends and waits for ours.
 constexpr std::uint64_t kBehind = std::uint64_t{1} << 63;
 

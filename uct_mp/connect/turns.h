@@ -56,8 +56,8 @@ private:
     Plane& plane_;
     std::map<std::uint64_t, Due> waiting_; // by Connection::place. Not empty: `rest_`, or go_on() goes on with it
     std::uint64_t newest_place_ = 0;
-    Nanos worked_ = 0;         // time since the others had their turn
-    Services::Timer rest_ = 0; // runs during their turn, which has lasted so long when it fires:
+    Nanos worked_ = 0;         // our work since the others had their turn, ns
+    Services::Timer rest_ = 0; // runs while the others have their turn, and ends it
     Nanos rested_ = 0, rest_until_ = 0;
     bool others_busy_ = false; // since the timer was set
 };

@@ -192,7 +192,7 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t absent;        // < paths. So many, the last ones (with split_reads: of each half), lead over a port
+    std::uint8_t absent;        // < paths. So many paths at the end (with split_reads: of each half) lead over a port
                                 // that is down. They have no ends yet, and their path bits are a guess (below 128)
     std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even)
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
@@ -288,7 +288,7 @@ static_assert(sizeof(Pong) == 8);
 struct __attribute__((packed)) Ended {
     std::uint32_t incarnation; // of the connection
     std::uint32_t delivered;   // sequence number of the next message that the sender would have delivered: acknowledges
-                               // those before
+                               // all earlier ones
     std::uint8_t idle;         // 1: nothing is under way there, may the connection end? 0: it has, the interface closes
     std::uint8_t reserved;
     std::uint16_t number; // counted by its sender in this connection, wraps to 1; 0: not told

@@ -65,7 +65,7 @@ struct alignas(64) Adapter {
         heard = nobody;
         heard_channel = nullptr;
     }
-    std::shared_ptr<ibv_pd> domain; // shared by all below and by the queues, which go before it and its context
+    std::shared_ptr<ibv_pd> domain; // outlives the queues and all members below
     verbs::SharedReceiveQueue srq;
     const verbs::Device* device = nullptr;
     verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later
@@ -82,7 +82,7 @@ struct alignas(64) Adapter {
     std::vector<RegisteredChunks> old_chunks;
     std::uint32_t old_kept = 0;
     static constexpr unsigned kDrains = 192; // entries of the completion queue beyond the credits: recover/
-    // Handled by the next poll.
+    // Completions that a peek has found: the next poll handles them.
     static constexpr unsigned kPeek = 2 * kFetch;
     Peeked peeked[kPeek];
 

@@ -51,7 +51,7 @@ enum class Phase : std::uint8_t {
     case Phase::half:
         return from == Phase::reopening;
     case Phase::absent:
-        return from == Phase::asking || from == Phase::reopening; // or it is made so
+        return from == Phase::asking || from == Phase::reopening; // a path may also begin so
     case Phase::ended:
         return true;
     }

@@ -1,4 +1,5 @@
 // Parameters of the policies, shared by all peers, constant once the memory domain is open.
+// Numbers in brackets are sections of the dissertation.
 #pragma once
 
 #include <array>

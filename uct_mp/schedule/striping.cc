@@ -32,7 +32,7 @@ void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, 
     const auto bytes = static_cast<double>(size);
     const auto floor = static_cast<double>(config.min_stripe);
 
-    Shares wanted; // what each path should have had after this message
+    Shares wanted; // each path's fair share after this message
     double sum = 0, most = 0;
     PathIndex richest = shares.path[0];
     for (unsigned k = 0; k < shares.count; ++k) {

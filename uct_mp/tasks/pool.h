@@ -58,7 +58,7 @@ private:
         std::unique_ptr<Probe> probe; // while it is tried
         Waits waits = Waits::unknown;
         std::string why_not;
-        unsigned requests = 0;                            // that queues may still have
+        unsigned requests = 0;                            // left for queues
         std::unordered_map<std::uint32_t, Queue*> queues; // by number
     };
     [[nodiscard]] unsigned room(const verbs::Device& device) const; // requests that its queues may still have together

@@ -30,7 +30,7 @@ namespace ucx_mp::tasks {
 
 class Pool;
 
-inline constexpr unsigned kMostRequests = 1024; // that a queue may have under way
+inline constexpr unsigned kMostRequests = 1024; // of a queue, under way
 inline constexpr unsigned kInline = 8;          // a word
 
 // A half tells this to the other one to be connected: without gaps, little endian.
@@ -73,7 +73,7 @@ public:
     // The task: all of it is given to the adapter, or nothing. no_resource: not room enough before others are complete,
     // and it stays as it is; io_error: the queue has failed or ended, the task is forgotten.
     Status post();
-    void forget() { filled_ = 0; } // what has been added and not posted
+    void forget() { filled_ = 0; } // drops requests that were added and not posted
 
     // ok: dead. in_progress: the adapter still gives requests back; call again after
     // Pool::poll(). io_error: it refuses (errno). Ends at once where the adapter has died.

@@ -17,7 +17,7 @@ Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, boo
     if (status == Status::ok)
         ucs_trace("mp: registered %p..%p rkey 0x%x", address, static_cast<char*>(address) + length,
                   memory.registration().rkey[0]);
-    else if (status != Status::no_memory) // that is told when nothing more can be given back
+    else if (status != Status::no_memory) // a lack of memory is reported later, when nothing more can be given back
         complain(address, length, errno, quiet);
     return status;
 }

@@ -38,7 +38,7 @@ struct Peer {
     bool has_first = false; // one of them has origin 0
     uct_pending_req_t* first = nullptr;
     uct_pending_req_t* last = nullptr;
-    std::uint32_t numbers = 0; // of endpoints, given out
+    std::uint32_t numbers = 0; // origins that have been given to endpoints
     unsigned busy = 0;         // callbacks of the user under way: don't delete
     bool retry = false;        // in Peers::retry_
     bool failed = false;       // Peers::failed() was called

@@ -207,7 +207,7 @@ void KeyTable::insert(Key key, std::uint64_t address, std::uint64_t length) {
     slot.store(entry);
     impl_->end_change();
     if (before.tag) impl_->retire(before.address, before.length);
-    guard.unlock(); // before `larger` goes, if another thread was first
+    guard.unlock(); // if another thread was first, `larger` is freed: not under the lock
 }
 
 void KeyTable::erase(Key key) {

@@ -214,7 +214,7 @@ void Engine::drop(std::uint32_t context) {
         matcher_.take(*entry);
         free_entry(*entry);
     }
-    // Nobody asks for its ranks any more: it is on the way out.
+    // The communicator is going away, so its ranks cannot be looked up any more.
     for (Envelope& pattern : watched_.sought)
         if (pattern.context == context) watched_.sought_count = 0;
 }

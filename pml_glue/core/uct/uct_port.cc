@@ -273,7 +273,7 @@ public:
             key.assign(lane->domain_attributes().rkey_packed_size + 1, {}); // UCT may write nothing
             if (lane->domain_attributes().rkey_packed_size &&
                 uct_md_mkey_pack(lane->domain(), memory, key.data()) != UCS_OK)
-                continue; // by messages, then
+                continue; // its data then goes by messages
             put(out, lane->transport().data(), lane->transport().size());
             put(out, key.data(), key.size() - 1);
         }

@@ -11,7 +11,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::size_t kMessages = 2; // an operation that fits into so many asks for nothing
+constexpr std::size_t kMessages = 2; // an operation that fits into so many messages needs no keys
 }
 
 // One block, and memory of ours that the port can move by itself.

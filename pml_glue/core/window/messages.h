@@ -17,8 +17,8 @@
 //
 //     Behind `done` and `fence` stand small puts of the epoch, if there are any: for each HeldPut, then its data.
 //
-//     sync barrier, in rounds: to the next rank, the second next, the fourth next; who has heard of all the last ones
-//     of each round knows that everybody has come
+//     sync barrier, in rounds: to the next rank, the second next, the fourth next; a rank that has heard the last ones
+//     of each round knows that all have come
 //
 //     sync fence: behind the operations on a rank. If ranks are few, each sends one to each other one
 //     sync through: the fence is over at its sender, whose memory may be accessed again (fence.cc)

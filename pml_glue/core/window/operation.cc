@@ -158,7 +158,7 @@ Posted Window::advance(Operation& operation) {
     if (outcome == Posted::no_room) return outcome;
     if (outcome == Posted::failed || outcome == Posted::refused) {
         operation.error = MP_FAILED;
-        operation.total = operation.position; // operations that have left are still answered: that is not owed for ever
+        operation.total = operation.position; // pieces that have left are still answered, so the count ends
         // Without a synchronization the target waits for ever.
         if (outcome == Posted::failed || operation.is_sync) all_.engine_.give_up(*operation.target->peer);
     }

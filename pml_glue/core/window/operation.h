@@ -17,7 +17,7 @@ struct Target;
 // A write or read of the port that is under way.
 struct Move {
     Completion completion;
-    struct Operation* operation; // null: of Window::get_now()
+    struct Operation* operation; // null: a read of Window::get_now()
     Target* target;              // then
     std::size_t bytes;
     unsigned generation; // of a Target's operations; of Window::get_now()
@@ -63,8 +63,8 @@ struct Operation {
     mp_run_t run; // if there is one only
     std::unique_ptr<mp_run_t[]> runs;
     Cursor cursor;
-    std::size_t position, total; // packed bytes: that have left, of all
-    std::size_t settled;         // that have been answered
+    std::size_t position, total; // packed bytes: sent so far, in all
+    std::size_t settled;         // packed bytes that have been answered
     std::uint64_t id;            // in Windows::ids_; 0: wants no answer
     unsigned outstanding;        // moves
     unsigned generation;         // of the target's operations
@@ -122,7 +122,7 @@ struct Round {
     std::uint64_t call = 0, done = 0; // the last call that it is for; the last call that is over
     std::uint64_t writes = 0, started = 0;
     unsigned generation = 0;
-    bool counted = false; // writes and started: operations that ask for keys are counted only then
+    bool counted = false; // it is in `writes` and `started`; an operation that asks for keys gets there later
 };
 
 // A rank of a window, seen from us. Made when it is first needed.

@@ -81,10 +81,10 @@ void Window::grant_locks() {
 }
 
 // A rank that shares the lock may wait for a rank that wants to share it, too, and stands behind one that wants it
-// alone: by a message, or by a lock of another rank or window (one_sided 11.5.3, crossed locks). None would ever
-// go on. So when nobody asks, gets or gives back for long, those behind go first. Sharers that keep the lock for
-// long would do so again and again, hence it takes twice as long each time, up to a second, until the rank that
-// waits has had it. This process may have been away: messages that came meanwhile are found between the looks.
+// alone: by a message, or by a lock of another rank or window (MPI-3.1 11.5.3, crossed locks). None would ever go on.
+// So when nobody asks, gets or gives back for long, those behind go first. Sharers that keep the lock for long would do
+// so again and again, hence it takes twice as long each time, up to a second, until the rank that waits has had it.
+// This process may have been away: messages that came meanwhile are found between the looks.
 void Window::look_at_locks(std::uint64_t now) {
     if (waiters_.empty() || exclusive_) return;
     if (looks_++ == 0) stuck_since_ = now;
@@ -269,7 +269,7 @@ bool Window::settled() {
             to->loose = false;
         }
         all &= target_flushed(*to, false) && to->messages.empty() && to->answers.empty();
-        all &= to->failed || to->throughs_seen >= to->throughs_due; // they would come when the window is no more
+        all &= to->failed || to->throughs_seen >= to->throughs_due; // else messages would come after the window is gone
     }
     return all;
 }

@@ -49,7 +49,7 @@ public:
     void set_direct_fences(bool direct) { direct_ = direct && wants_direct_fences(); }
     void attach(void* base, std::size_t size);
     [[nodiscard]] bool detach(const void* base);
-    void free(); // and it is gone
+    void free(); // ends the window, and this object
 
 private:
     friend class Windows;
