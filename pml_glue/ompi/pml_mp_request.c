@@ -164,7 +164,7 @@ int mca_pml_mp_code(mp_error_t error) {
     return MPI_SUCCESS;
 }
 
-/* A request without a message may have a pattern instead. Returns the error's code. */
+/* The status of a request that got no message has the source and tag of its pattern. Returns the error's code. */
 int mca_pml_mp_set_bad_status(ompi_status_public_t* out, const mp_status_t* status) {
     if (status->source == MP_ANY_SOURCE) out->MPI_SOURCE = MPI_ANY_SOURCE;
     if (status->tag == MP_ANY_TAG) out->MPI_TAG = MPI_ANY_TAG;

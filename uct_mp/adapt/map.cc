@@ -77,7 +77,7 @@ Mapping find_map(std::span<const Source> given, const Costs& costs, const Limits
         best = rc_alone(sources, costs, limits);
     } else {
         unsigned best_rings = 0, best_rc = 0, rc = 0, more_rc = 0;
-        double rings = 0, looked = 0, more = 0, most = 0; // most: by the first more_rc
+        double rings = 0, looked = 0, more = 0, most = 0; // most: the best `more` so far, with more_rc sources
         for (unsigned i = 0; i < sources.size() && i < limits.rings; ++i) {
             const Source& source = sources[i];
             const double ring_made = source.now == Service::dc_ring ? 0 : costs.make_ring;

@@ -53,7 +53,7 @@ private:
     static constexpr unsigned kCounts = oftener - often + 1; // experts that count
     struct Peer {
         std::uint64_t at = 0;      // time of its last use, counted in uses
-        double credit = 0;         // at that time: the price, on top of what the last victim had
+        double credit = 0;         // GreedyDual: its price, plus the credit of the last victim at that time
         float took = 0;            // ns for a connection; 0: not known
         float count[kCounts] = {}; // uses at that time, halved every so often
         std::uint8_t held = 0;     // bit e: expert e holds it

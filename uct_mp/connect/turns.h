@@ -25,7 +25,7 @@ struct Due {
     std::size_t path = 0;          // next one
     Nanos since = 0;               // when it was put there
     Nanos tried = 0;               // send: first time that there was no room
-    std::uint32_t incarnation = 0; // client, make: the one before; it comes back if nothing can be done now
+    std::uint32_t incarnation = 0; // client, make: the earlier one, restored if nothing can be done now
 };
 
 class Turns {
