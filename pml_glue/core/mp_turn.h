@@ -39,9 +39,7 @@ typedef struct mp_turn {
 __attribute__((visibility("default"))) void mp_turn_wait(mp_turn_t* turn);
 
 #if defined __SANITIZE_THREAD__ || !(defined __x86_64__ || defined __i386__)
-#define MP_TURN_SET(word, value)                                                                                       \
-    __atomic_store_n(&(word), value, __ATOMIC_RELEASE) /* in a form that sanitizers                                    \
-                                                        * understand */
+#define MP_TURN_SET(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELEASE) /* sanitizers understand it */
 #define MP_TURN_GET(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
 #else /* one instruction each */
 #define MP_TURN_SET(word, value) ((word) = (value))
