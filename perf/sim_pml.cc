@@ -1,4 +1,4 @@
-// EPC through the MPI modules' core, in virtual time: the setting of the dissertation's 6.3 (perf/README.md, `engines`:
+// EPC through the MPI modules' core, in virtual time: the setting of the dissertation's 6.3 (perf/findings/engines.md:
 // four queue pairs on a port with four send engines; 750 ns of the processor per request and per completion). One
 // process sends windows of 64 messages of MPI_Isend to another one; each is a request, the receiver's read, a finish
 // message. `even` cuts each read in four; `epc` is told by the core that nobody waits for them one by one.

@@ -28,7 +28,7 @@ def messages(c):
     for size, least in ((16384, 1.15), (32768, 1.03), (65536, 1.03)):
         epc, even = port.rate(size, "epc", "non_blocking"), port.rate(size, "even")
         yield ratio("D 6.6", f"{size // 1024} KiB, bandwidth, EPC / even striping" + (" (calibrated)" if size == 16384 else ""),
-                    "much better", epc, even, "the port is the limit from 32 KiB on: perf/README.md", least=least)
+                    "much better", epc, even, "the port is the limit from 32 KiB on: perf/findings/engines.md", least=least)
     four, single = (port.rate(MIB, "epc", "non_blocking", paths=n) for n in (4, 1))
     yield ratio("D 6.6", "1 MiB, bandwidth, four queue pairs / one (calibrated)", 2745 / 1661, four, single)
     four, single = (port.rate(MIB, "epc", "non_blocking", "put", paths=n, back=True) for n in (4, 1))

@@ -1,6 +1,6 @@
 """The row `engines`: four queue pairs on one port with send engines (dissertation, ch. 6), virtual time.
 
-What the model is made of (perf/README.md has the reasons):
+What the model is made of (perf/findings/engines.md has the reasons):
 - from the text: 1661 MB/s of one queue pair, 2745 MB/s of the port (figure 6.6);
 - calibrated with the small messages of 6.3.2: HOST, what a processor needs for a request that it posts, and for a completion
   that it collects; ENGINE, a send engine's time per message beside moving its data. Four queue pairs have to be better than

@@ -1,4 +1,4 @@
-// What is behind mp_core_t.
+// The object behind mp_core_t.
 #pragma once
 
 #include <optional>
@@ -15,5 +15,5 @@ struct mp_core {
     std::optional<ucx_mp::glue::Engine> engine;
     std::optional<ucx_mp::glue::Windows> windows;
     std::optional<ucx_mp::glue::Groups> groups;
-    std::optional<ucx_mp::glue::async::Thread> thread; // first
+    std::optional<ucx_mp::glue::async::Thread> thread; // destroyed first
 };

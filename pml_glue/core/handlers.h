@@ -1,5 +1,5 @@
-// Who takes messages of each kind. Messages can be held back: then all that come are kept, until they are given back in
-// their order. No message pays for that: the handlers change.
+// The handlers of each kind of message. Messages can be held back: then all that come are
+// kept, and given back later in their order. No message pays for that: the handlers change.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace ucx_mp::glue {
 
 // Numbers of message kinds are the engine's; below 32.
 using MessageKind = std::uint8_t;
-// Called from progress(), or (to itself) from within the sending call. The bytes are gone when it returns.
+// Called from progress(), or from within a call that sends to this process itself. The bytes are gone when it returns.
 using Handler = void (*)(void* argument, const std::byte* data, std::size_t length);
 
 class MessageHandlers {
@@ -28,7 +28,7 @@ public:
     [[nodiscard]] Called& of(MessageKind kind) { return called_[kind]; }
     [[nodiscard]] const Called& of(MessageKind kind) const { return called_[kind]; }
 
-    // A message that must not be taken now; all that come behind it are kept as well. From within a handler. Slow path.
+    // Holds back a message that must not be taken now, and all behind it. From within a handler. Slow path.
     void hold_back(MessageKind kind, const std::byte* data, std::size_t length) {
         if (held_.empty())
             for (MessageKind each = 0; each < kKinds; ++each) {

@@ -39,27 +39,26 @@ struct mp_collective {
     uint32_t root;
     size_t bytes; /* of a block, packed: all of a bcast or reduction, else what each rank gives or gets. Not of
                      alltoallv */
-    /* What we give: a block, or at the root of a scatter a block of each rank. What we get: a block, or a block of each
-     * rank; `out` without buffer and convertor: nothing is wanted. Both may be the same memory. */
+    /* Given: a block, or at the root of a scatter a block of each rank. Got: a block, or a block of each rank; `out`
+     * without buffer and convertor: nothing is wanted. Both may be the same memory. */
     mp_data_t in, out;
-    /* Of reductions: `inout` becomes `in` operator `inout`; both have `bytes` bytes, packed, and are aligned as
-     * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(), and by
-     * the progress thread: must not call the program's code. */
+    /* For reductions: `inout` becomes `in` operator `inout`; both have `bytes` bytes, packed, and are aligned as
+     * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(), and by the
+     * progress thread: must not call the program's code. */
     void (*fold)(mp_collective_t* operation, const void* in, void* inout);
-    /* Of an alltoallv, and an alltoall that mp_group_is_small() does not call small: the block for a rank, or of it.
-     * Our own is never asked for: the caller copies it. `in` and `out` are not looked at. From the same calls, and by
+    /* For an alltoallv, and an alltoall that mp_group_is_small() does not call small: the block for a rank, or of it.
+     * Our own block is never asked for: the caller copies it. `in` and `out` are ignored. From the same calls, and by
      * the progress thread. `open` makes a convertor if it has to, which `close` ends; as many are open as
      * mp_group_config_t::peers says, twice, and two. */
     size_t (*size)(mp_collective_t* operation, uint32_t rank, bool sends);
     mp_data_t (*open)(mp_collective_t* operation, uint32_t rank, bool sends);
     void (*close)(mp_collective_t* operation, uint32_t rank, void* convertor, bool sends);
-    /* It is complete, and the caller's again: the last touch. Null: who waits looks at `complete`. */
+    /* It is complete, and the caller's again: the last touch. Null: the caller looks at `complete`. */
     void (*done)(mp_collective_t* operation);
     void* user;
-    /* MP_TRUNCATED: somebody has sent another number of bytes. But two of an alltoallv of whom one has at most `eager`
-     * bytes for a block and the other one more may wait for ever: only one of them knows of a question.
-     * MP_FAILED: a member is gone. MP_BROKEN: members call different operations, or one has no room for what comes
-     * ahead of its calls. */
+    /* MP_TRUNCATED: a member has sent another number of bytes. But two members of an alltoallv may wait for ever, if
+     * only one has more than `eager` bytes for a block: the other one knows of no question. MP_FAILED: a member is
+     * gone. MP_BROKEN: members call different operations, or one has no room for what comes ahead of its calls. */
     mp_error_t error;
     bool complete;
 };

@@ -1,4 +1,4 @@
-// The C header: an engine over UCT. Nothing thrown passes it (no_memory.h).
+// The C header: an engine over UCT. No exception passes it (no_memory.h).
 #include "pml_glue/core/mp_core.h"
 
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 Peer& of(mp_peer_t* peer) { return *reinterpret_cast<Peer*>(peer); }
 Envelope of(mp_envelope_t envelope) { return {envelope.context, envelope.source, envelope.tag}; }
 Hint of(mp_hint_t hint) { return static_cast<Hint>(hint); }
-constexpr std::uint64_t kPatience = 2'000'000'000; // ns; who takes nothing for so long is gone
+constexpr std::uint64_t kPatience = 2'000'000'000; // ns; a peer that takes nothing for so long is gone
 static_assert(MP_ANY_SOURCE == kAnySource && MP_ANY_TAG == kAnyTag);
 
 void tell(const StoredEntry& message, mp_status_t* status) {
@@ -106,7 +106,7 @@ bool mp_core_thread_is_spare(unsigned ranks, unsigned threads, char* why, size_t
 void mp_core_close(mp_core_t* core) {
     mp_core_stop_thread(core);
     core->engine->tell_kept();
-    // What waits for room, or to leave with others: somebody may need it.
+    // Messages that wait for room, or to leave with others: another process may need them.
     core->engine->leave();
     const std::uint64_t begin = core->port.now();
     do core->engine->progress();
@@ -129,7 +129,7 @@ mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process) {
 
 unsigned mp_core_progress(mp_core_t* core) {
     return or_end("making progress", [&] {
-        const unsigned found = core->engine->progress(); // first: windows look at what has not come
+        const unsigned found = core->engine->progress(); // before windows, which look for missing messages
         return found + core->windows->progress() + core->groups->progress();
     });
 }

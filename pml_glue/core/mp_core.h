@@ -28,7 +28,7 @@ enum { MP_ANY_SOURCE = INT32_MIN, MP_ANY_TAG = INT32_MIN };
 
 typedef enum mp_error {
     MP_OK = 0,
-    MP_TRUNCATED, /* the message was longer than the receive; what fits is there */
+    MP_TRUNCATED, /* the message was longer than the receive; the fitting part is there */
     MP_FAILED,    /* the peer is gone, or its data could not be moved */
     MP_CANCELLED,
     MP_RANGE, /* of windows: memory that is not in the target's window */
@@ -42,13 +42,13 @@ typedef enum mp_hint { MP_HINT_NONE = 0, MP_HINT_BLOCKING, MP_HINT_NON_BLOCKING,
 typedef struct mp_data {
     void* buffer;    /* contiguous data: its first byte. A send does not write to it */
     size_t bytes;    /* when packed; of a receive: what fits */
-    void* convertor; /* not contiguous: what the hooks pack and unpack with; null: contiguous */
+    void* convertor; /* not contiguous: the hooks pack and unpack with it; null: contiguous */
 } mp_data_t;
 
 typedef struct mp_status {
     int32_t source, tag;
     mp_error_t error;
-    size_t bytes; /* that were received */
+    size_t bytes; /* received bytes */
 } mp_status_t;
 
 typedef struct mp_request {
@@ -76,7 +76,7 @@ typedef struct mp_hooks {
     /* The process that is rank `source` among those that messages of `context` come from. False: nobody. May be null:
      * then peers that one only receives from are not asked whether they live. */
     bool (*process)(void* argument, uint32_t context, int32_t source, uint64_t* process);
-    /* What mp_core_peer() has said of a process holds no longer: see mp_core_named(). May be null. */
+    /* The result of mp_core_peer() for a process is void: see mp_core_named(). May be null. */
     void (*forgotten)(void* argument, uint64_t process);
     /* One line about a fault, for the user. */
     void (*report)(void* argument, const char* line);
@@ -92,25 +92,25 @@ typedef struct mp_config {
     uint64_t process; /* our own name, unique in the job and in jobs that it meets; the upper half names the job */
     const char* transports; /* of UCT, by comma, best first among those that reach a peer: "self,posix,cma,mp_rc";
                                "auto": as core/uct/transports.h says */
-    const char* local;  /* who is on this host: "auto" (same machine, same adapters), "host" (same machine), "none" */
+    const char* local;  /* ranks of this host: "auto" (same machine, same adapters), "host" (same machine), "none" */
     size_t eager_limit; /* larger messages go by rendezvous; or MP_AUTO */
     size_t zero_copy;   /* eager messages from this size on are not copied at the sender; or MP_AUTO */
     size_t hint_limit;  /* operations from this size on carry their hint */
     bool rendezvous_by_put; /* the sender writes, instead of the receiver reading */
-    /* Of small messages to a peer that nobody waits for so many leave one by one until progress is made. Further ones
-     * leave together: with progress, or when there are many. 0: all leave alone */
+    /* Small messages to a peer that nobody waits for: so many leave one by one until progress is
+     * made. Further ones leave together: with progress, or when there are many. 0: all leave alone */
     unsigned burst;
-    /* Who is waited for is asked so often whether it lives, ns. 0: every second; MP_NEVER */
+    /* A peer that is waited for is asked so often whether it lives, ns. 0: every second; MP_NEVER */
     uint64_t watch_interval;
-    /* A receive from any source: also members of its communicator that nothing has been sent to. Each is connected for
-     * it, and who cannot be counts as gone */
+    /* A receive from any source also asks members of its communicator that nothing has been
+     * sent to. Each is connected for it; one that cannot be connected counts as gone */
     bool watch_strangers;
 } mp_config_t;
 
-/* Of the progress thread. */
+/* Options of the progress thread. */
 typedef struct mp_thread_config {
     mp_turn_t* turn; /* which every call of the program takes (mp_turn.h); lives until the thread has stopped */
-    bool spare;      /* it has a processor for itself; else it does what others wait for, now and then */
+    bool spare;      /* it has a processor for itself; else it only keeps operations going that others wait for */
     /* If several threads of the program make calls: the lock that they hold meanwhile. Null: one makes them. */
     bool (*try_lock)(void);
     void (*unlock)(void);
@@ -118,21 +118,21 @@ typedef struct mp_thread_config {
 
 /* Null: `error` has one line that says why. */
 mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char* error, size_t error_size);
-/* After the last call of anybody in the job. Requests that are open are forgotten. */
+/* To be called after the last call of all processes of the job. Requests that are open are forgotten. */
 void mp_core_close(mp_core_t* core);
-/* What peers need to reach us; free() takes it. */
+/* The address that peers need to reach us; free() takes it. */
 void* mp_core_address(mp_core_t* core, size_t* length);
 /* The process with this name; connects if it is new. Null: cannot be reached, which has been reported. */
 mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process);
 /* Returns how much was found. Bounded. */
 unsigned mp_core_progress(mp_core_t* core);
-/* A thread that makes progress while the program is outside. It calls pack, unpack and mp_window_hooks_t::apply; what
- * it has done is told by the program's next call. False: there is none, and `error` has one line. */
+/* Starts a thread that makes progress while the program is outside. It calls pack, unpack and mp_window_hooks_t::apply;
+ * the program's next call tells its results. False: there is none, and `error` has one line. */
 bool mp_core_start_thread(mp_core_t* core, const mp_thread_config_t* config, char* error, size_t error_size);
 /* The program has the turn behind it. Without a thread: nothing happens. Outside of any turn. */
 void mp_core_stop_thread(mp_core_t* core);
-/* Whether a thread would have a processor for itself beside so many ranks on this host, which compute with so many
- * threads each. `why` has the numbers in one line. */
+/* Whether a thread would have a processor for itself beside so many ranks on this
+ * host, with so many computing threads each. `why` has the numbers in one line. */
 bool mp_core_thread_is_spare(unsigned ranks, unsigned threads, char* why, size_t why_size);
 
 /* `source`: our rank in the communicator. */
@@ -152,12 +152,12 @@ static inline uint64_t mp_compact(uint32_t context, int32_t source, int32_t tag)
            ((uint32_t)tag & ((1u << MP_TAG_BITS) - 1));
 }
 
-/* A small message without a request: true if it has left. Contiguous data, not synchronous. `compact`: the envelope.
- * `waits`: the caller does nothing else until it has left; else it may be held back to leave with others
- * (mp_config_t::burst), and wants a request. */
+/* A small message without a request: true if it has left. Contiguous data, not synchronous.
+ * `compact`: the envelope. `waits`: the caller does nothing else until it has left; else it
+ * may be held back to leave with others (mp_config_t::burst), and wants a request. */
 bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits);
-/* The same, of one that mp_core_send_now() has not taken: it leaves with others, and the request ends then. The data
- * has been copied. False: too large (surely above MP_HELD_MOST bytes), or not now. */
+/* The same for a message that mp_core_send_now() has not taken: it leaves with others, and the request
+ * ends then. The data has been copied. False: too large (surely above MP_HELD_MOST bytes), or not now. */
 enum { MP_HELD_MOST = 256 };
 bool mp_core_hold(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, uint64_t compact, const void* data,
                   size_t bytes);
@@ -167,21 +167,21 @@ void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope
                      mp_hint_t hint);
 /* A message that is there already, without a request: true if it has been received. Contiguous data. */
 bool mp_core_receive_now(mp_core_t* core, mp_envelope_t pattern, void* data, size_t bytes, mp_status_t* status);
-/* Of receives only. True: it is complete now, with MP_CANCELLED. False: too late. */
+/* For receives only. True: it is complete now, with MP_CANCELLED. False: too late. */
 bool mp_core_cancel(mp_core_t* core, mp_request_storage_t* request);
 
 /* Whether a message is there, and which. Neither makes progress. */
 bool mp_core_probe(mp_core_t* core, mp_envelope_t pattern, mp_status_t* status);
-/* Takes it, for one mp_core_receive_message(). Null: there is none. */
+/* Takes the message, for one mp_core_receive_message(). Null: there is none. */
 mp_message_t* mp_core_mprobe(mp_core_t* core, mp_envelope_t pattern, mp_status_t* status);
 void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_message_t* message, mp_data_t data,
                              mp_hint_t hint);
 
 /* A communicator is gone: its messages are forgotten. */
 void mp_core_drop(mp_core_t* core, uint32_t context);
-/* A communicator comes, or goes, that has this process, of another job. One that has come and that no communicator has
- * any more is forgotten, with its connection, once nothing of it is under way. False: no memory; of one that goes it
- * only means that it is never forgotten. */
+/* A communicator comes, or goes, that has this process of another job. A process that no
+ * communicator has any more is forgotten, with its connection, once nothing of it is under
+ * way. False: no memory; for one that goes this only means that it is never forgotten. */
 bool mp_core_named(mp_core_t* core, uint64_t process, bool comes);
 /* For mp_core_probe() and its like in a loop: whether `source` can still send. */
 bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern);

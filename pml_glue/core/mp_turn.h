@@ -24,14 +24,14 @@ enum {
     MP_TURN_DEPTH = 0xff,  /* of `calls`: calls within calls; 0: the program is outside */
     MP_TURN_CALL = 0x101,  /* one more call, which is inside */
     MP_TURN_TAKEN = 1,     /* of `attention`: the thread is inside, or about to be */
-    MP_TURN_NEWS = 2,      /* the thread has been inside: the program's next call tells what it has done */
+    MP_TURN_NEWS = 2,      /* the thread has been inside: the program's next call tells its results */
     MP_TURN_SLICE = 200000 /* ns; the thread stays inside for no longer, but for the last step that it has begun */
 };
 
 typedef struct mp_turn {
     uint64_t calls;           /* number of calls << 8 | depth. Written by the program only */
     uint32_t attention;       /* written by both, atomically; read by the program plainly */
-    void (*tell)(void* core); /* tells the program what the thread has done */
+    void (*tell)(void* core); /* tells the program the thread's results */
     void* core;
 } mp_turn_t;
 
@@ -39,7 +39,7 @@ typedef struct mp_turn {
 __attribute__((visibility("default"))) void mp_turn_wait(mp_turn_t* turn);
 
 #if defined __SANITIZE_THREAD__ || !(defined __x86_64__ || defined __i386__)
-#define MP_TURN_SET(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELEASE) /* what a sanitizer understands */
+#define MP_TURN_SET(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELEASE) /* sanitizers understand it */
 #define MP_TURN_GET(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
 #else /* one instruction each */
 #define MP_TURN_SET(word, value) ((word) = (value))

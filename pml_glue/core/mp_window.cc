@@ -12,7 +12,7 @@ using namespace ucx_mp::glue;
 namespace {
 Window& of(mp_window_t* window) { return *reinterpret_cast<Window*>(window); }
 
-// Without memory: `otherwise`. Only of what has not begun then: else that ends the process (no_memory.h).
+// Without memory: `otherwise`. Only for calls that have not begun then: else that ends the process (no_memory.h).
 template <class Result, class F> Result guarded(Result otherwise, F&& function) {
     try {
         return function();

@@ -1,15 +1,15 @@
 /*
- * Windows of the core behind a C header: writes, reads and atomic operations on other processes' memory, and the
- * synchronization of MPI-3.1's chapter 11. Knows nothing of an MPI library: what is reduced, and by which operation, is
- * the caller's (mp_window_hooks_t).
+ * Windows of the core behind a C header: writes, reads and atomic operations on other
+ * processes' memory, and the synchronization of MPI-3.1's chapter 11. It does not know any
+ * MPI library: the caller reduces elements, by its own operations (mp_window_hooks_t).
  *
  * Threads and hooks: as in mp_core.h. Functions that return bool and have no other purpose are asked again and again,
  * with mp_core_progress() in between, until they say true; the first call starts what is needed.
  *
- * Where operations are executed: puts and gets of contiguous pieces by the transport, if both sides' memory is
- * registered with it (of a dynamic window: if they are large, and the target has been asked); everything else by the
- * target, from within mp_core_progress(). All atomic operations of a window are executed by the target, one after the
- * other, so they are atomic with each other whoever they come from.
+ * The transport executes puts and gets of contiguous pieces, if both sides' memory is registered with it. (In a dynamic
+ * window: if they are large, and the target has been asked.) The target executes everything else, from within
+ * mp_core_progress(). All atomic operations of a window are executed by the target, one after the other, so they are
+ * atomic with each other whoever they come from.
  */
 #ifndef UCX_MP_PML_GLUE_MP_WINDOW_H
 #define UCX_MP_PML_GLUE_MP_WINDOW_H
@@ -32,26 +32,26 @@ typedef struct mp_run {
     uint64_t bytes, repeat;
 } mp_run_t;
 
-/* One operation. Packed bytes of the runs and of `origin`, `result` are as many, but for MP_COMPARE_SWAP, whose origin
- * is one element to compare with and one to store, and MP_GET_ACCUMULATE, whose origin may have fewer, or none: what is
- * behind it is only read. */
+/* One operation. Packed bytes of the runs and of `origin`, `result` are as many, with two
+ * exceptions. The origin of MP_COMPARE_SWAP is one element to compare with and one to
+ * store. The origin of MP_GET_ACCUMULATE may have fewer, or none: the rest is only read. */
 typedef struct mp_rma {
     mp_rma_kind_t kind;
     uint32_t target;
     const mp_run_t* runs; /* copied */
     size_t run_count;
-    mp_data_t origin; /* of all but MP_GET */
-    mp_data_t result; /* of MP_GET, MP_GET_ACCUMULATE, MP_COMPARE_SWAP */
+    mp_data_t origin; /* for all but MP_GET */
+    mp_data_t result; /* for MP_GET, MP_GET_ACCUMULATE, MP_COMPARE_SWAP */
     uint16_t op, type;
     uint32_t unit, extent; /* bytes of an element when packed, and from element to element in a block */
     void* user;            /* for rma_done; null: nobody wants to know */
 } mp_rma_t;
 
 typedef struct mp_window_hooks {
-    /* At the target: `count` elements in memory, one after the other by their extent. `out`, if not null, gets what was
-     * there; then `in`, if not null, is applied. Both are packed, and not aligned. False: no such operation or type, or
-     * one whose elements do not have these bytes, packed (`unit`) and from one to the next (`extent`): all of it is
-     * what the origin says. Nothing has been touched then. */
+    /* At the target: `count` elements in memory, one after the other by their extent. `out`, if not
+     * null, gets their old values; then `in`, if not null, is applied. Both are packed, and not
+     * aligned. False: no such operation or type, or its elements have other sizes, packed (`unit`) and
+     * from one to the next (`extent`): the origin says all of them. Nothing has been touched then. */
     bool (*apply)(uint16_t op, uint16_t type, uint32_t unit, uint32_t extent, void* memory, size_t count,
                   const void* in, void* out);
     /* The origin's memory of an operation is the caller's again (and has the result). Last touch of the operation. */
@@ -67,13 +67,13 @@ typedef struct mp_window_config {
     size_t in_flight; /* bytes of puts, and of gets, that are under way to a target; two operations always are */
 } mp_window_config_t;
 
-/* Null: no memory. It takes part in messages at once; who uses it has to know that all ranks are so far. */
+/* Null: no memory. It takes part in messages at once; a user of it has to know that all ranks are so far. */
 mp_window_t* mp_window_create(mp_core_t* core, const mp_window_config_t* config, const mp_window_hooks_t* hooks);
-/* What the others need to write to it; free() takes it. */
+/* The keys that the others need to write to it; free() takes it. */
 void* mp_window_keys(mp_window_t* window, size_t* length);
 /* Those of all ranks, `stride` bytes from one to the next; stays the caller's while the window lives. */
 void mp_window_set_keys(mp_window_t* window, const void* keys, size_t stride);
-/* What we have told others has arrived: the last step before all ranks agree to free it. */
+/* Whether our messages to others have arrived: the last step before all ranks agree to free it. */
 bool mp_window_settled(mp_window_t* window);
 void mp_window_free(mp_window_t* window);
 bool mp_window_attach(mp_window_t* window, void* base, size_t size);
@@ -82,7 +82,7 @@ bool mp_window_detach(mp_window_t* window, const void* base);
 /* Starts an operation. MP_FAILED: the target is gone; rma_done is not called. */
 mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma);
 
-/* Of the epoch of an operation. */
+/* The epoch of an operation. */
 typedef enum mp_epoch {
     MP_PASSIVE,        /* the lock is there, or wanted, or none is needed */
     MP_PASSIVE_SHARED, /* a shared lock is wanted, if it has not been so before */
@@ -94,41 +94,41 @@ typedef enum mp_epoch {
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address,
                        mp_epoch_t epoch);
 
-/* A small get likewise: true if it is under way, or over; `to` has the data when operations are flushed, also locally.
- */
+/* A small get, in the same way: true if it is under way, or over; `to` has the data when operations are flushed, if
+ * only locally. */
 bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address, mp_epoch_t epoch);
 
 enum { MP_ALL_RANKS = UINT32_MAX };
-/* All operations to a rank that were started before the first of these calls are over here (`local`), or also there.
- * `call` is 0 then, and ours. Null: all that were started before this one, if no other thread starts any. */
+/* Whether all operations to a rank that were started before the first of these calls are over here (`local`), or also
+ * there. `call` is 0 then, and ours. Null: all that were started before this one, if no other thread starts any. */
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call);
-/* The same of one rank, there, if no other thread starts any; makes progress so many times at most, and counts them
- * down. True: `error` is what mp_window_error() would say. */
+/* The same for one rank, there, if no other thread starts any; makes progress so many times
+ * at most, and counts them down. True: `error` is the result of mp_window_error(). */
 bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned* polls, mp_error_t* error);
-/* What has gone wrong with a rank since the last call. */
+/* The error of operations on a rank since the last call. */
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank);
-/* The rank is: what we ask of it ends at once. */
+/* Whether the rank is gone: requests to it end at once. */
 bool mp_window_gone(mp_window_t* window, uint32_t rank);
 
-/* Passive. A lock that is wanted holds operations back until it is there. */
+/* Passive epochs. A lock that is wanted holds operations back until it is there. */
 void mp_window_want_lock(mp_window_t* window, uint32_t rank, bool exclusive);
 bool mp_window_wants_lock(mp_window_t* window, uint32_t rank);
 bool mp_window_locked(mp_window_t* window, uint32_t rank);
 bool mp_window_unlocked(mp_window_t* window, uint32_t rank);
 
-/* Active, of one access epoch and one exposure epoch at a time. Operations wait for the target's post. */
+/* Active epochs, one access epoch and one exposure epoch at a time. Operations wait for the target's post. */
 void mp_window_access(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_completed(mp_window_t* window, uint32_t rank);
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_closed(mp_window_t* window, uint32_t rank);
 
-/* How fences work: each tells all others, or all flush and have a barrier. The first if all ranks want it: they have
- * to agree. */
+/* The way of fences: each rank tells all others, or all flush and have
+ * a barrier. The first if all ranks want it: they have to agree. */
 bool mp_window_wants_direct_fences(const mp_window_t* window);
 void mp_window_set_direct_fences(mp_window_t* window, bool direct);
-/* All ranks of the window have come here, and what they have done before is done, at both sides. */
+/* Whether all ranks of the window have come here, and their earlier operations are done, at both sides. */
 bool mp_window_fence(mp_window_t* window);
-/* All ranks of the window have come here. */
+/* Whether all ranks of the window have come here. */
 bool mp_window_barrier(mp_window_t* window);
 
 #ifdef __cplusplus

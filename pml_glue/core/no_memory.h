@@ -1,6 +1,6 @@
-// Where there is no memory, and nobody can be told that nothing has happened: a message that has come would be lost, an
-// operation half done, or something waited for that nobody has asked for. One line, and the process ends: its peers
-// hear of that. Nothing thrown passes C: libraries between, and programs behind, know nothing of it.
+// Handles a lack of memory where no caller can be told that nothing has happened. A message that has come would be
+// lost, an operation half done, or an answer awaited that nobody has asked for. It prints one line, and ends the
+// process: its peers hear of that. No exception passes C: libraries between, and programs behind, cannot handle one.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace ucx_mp::glue {
     std::abort();
 }
 
-// Calls it. `what`: what is done meanwhile, in words.
+// Calls it. `what`: the present work, in words.
 template <class F> auto or_end(const char* what, F&& function) noexcept -> decltype(function()) {
     try {
         return function();

@@ -1,5 +1,5 @@
-// What the engine needs of a network: messages, writes and reads to one process at a time. Implemented over UCT
-// (uct/port.h), and by a network within one process for tests (tests/pml/fake_port.h).
+// The network that the engine needs: messages, writes and reads to one process at a time. Implemented
+// over UCT (uct/port.h), and by a network within one process for tests (tests/pml/fake_port.h).
 //
 // Threads: one at a time; the caller has a lock if there are several.
 #pragma once
@@ -24,7 +24,7 @@ enum class Posted : std::uint8_t {
     failed,      // the peer is gone, or the network is broken for good
 };
 
-// Of one operation. The caller's, in one place until `done` is called.
+// Completion of one operation. The caller's, in one place until `done` is called.
 struct Completion {
     void (*done)(Completion& self, bool ok) = nullptr;
     alignas(void*) std::byte port[24]; // for the port
@@ -36,7 +36,7 @@ struct RemoteKey; // unpacked key of a peer's memory
 // Writes a message of at most max_packed bytes; returns its length. Called at most once, and only if there is room.
 using Packer = std::size_t (*)(void* out, void* argument);
 
-// What the program knows about an operation: see uct_mp/api/uct_mp.h. Same numbers.
+// The program's knowledge of an operation: see uct_mp/api/uct_mp.h. Same numbers.
 enum class Hint : std::uint8_t { none, blocking, non_blocking, collective, one_sided_epoch };
 
 // Bytes. 0: the network does not have the operation.
@@ -49,8 +49,8 @@ struct Limits {
     std::size_t max_put_short = 0;                      // of put_short()
     std::size_t max_put_packed = 0, max_get_packed = 0; // of put_packed() and get_packed()
     std::size_t key_bytes = 0;                          // of a packed key
-    // Messages behind a fence() come after the writes before it. Otherwise only after those that have completed: writes
-    // and messages go different ways.
+    // Messages behind a fence() come after the writes before it. Otherwise they come only
+    // after writes that have completed, since writes and messages go different ways.
     bool fence_orders = true;
 };
 
@@ -64,7 +64,7 @@ struct Costs {
     double registration = 0;                // of memory, as a rule
 };
 
-// To one process. Messages arrive once each and in order. Writes and reads have no order but by fence().
+// The way to one process. Messages arrive once each and in order. Only fence() orders writes and reads.
 class Endpoint {
 public:
     virtual ~Endpoint() = default;
@@ -84,8 +84,8 @@ public:
                        Completion& completion) = 0;
     virtual Posted get(void* to, std::size_t length, Memory* memory, std::uint64_t from, RemoteKey* key,
                        Completion& completion) = 0;
-    // The same with data that is copied: no registered memory at our side. The packer writes max_put_packed bytes at
-    // most.
+    // The same with data that is copied: no registered memory at
+    // our side. The packer writes max_put_packed bytes at most.
     virtual Posted put_packed(Packer, void* /*argument*/, std::uint64_t /*to*/, RemoteKey*) { return Posted::failed; }
     virtual Posted put_short(const void* /*from*/, std::size_t /*length*/, std::uint64_t /*to*/, RemoteKey*) {
         return Posted::failed;
@@ -93,13 +93,13 @@ public:
     virtual Posted get_packed(void* /*to*/, std::size_t /*length*/, std::uint64_t /*from*/, RemoteKey*, Completion&) {
         return Posted::failed;
     }
-    // Who sees a message from behind it sees all writes from before it.
+    // A peer that sees a message from behind it sees all writes from before it.
     virtual Posted fence() = 0;
-    // Complete when all writes from before it are in the peer's memory, for everybody to see.
+    // Complete when all writes from before it are in the peer's memory, visible to everybody.
     virtual Posted flush(Completion&) { return Posted::failed; }
     virtual void hint(Hint hint) = 0;
-    // What was sent has arrived, and nothing is under way: it may be given back. To be asked again after progress().
-    // Slow path.
+    // Whether all messages have arrived, and nothing is under way:
+    // it may be given back. Ask again after progress(). Slow path.
     [[nodiscard]] virtual bool idle() { return true; }
     // Asks whether the peer is there, if it has ever been talked to; a failure is told to the listener. Slow path.
     virtual void check() {}
@@ -111,7 +111,7 @@ public:
     [[nodiscard]] virtual bool pack_key(Memory* memory, std::byte* out) = 0;
     [[nodiscard]] virtual RemoteKey* unpack_key(const std::byte* key) = 0; // null: not a key
     virtual void release_key(RemoteKey* key) = 0;
-    // A key out of the peer's Exposed::keys(). Null: it has none that this endpoint can use.
+    // A key out of the peer's Exposed::keys(). Null: there is none that this endpoint can use.
     [[nodiscard]] virtual RemoteKey* unpack_exposed(const std::byte* /*keys*/, std::size_t /*length*/) {
         return nullptr;
     }
@@ -128,7 +128,7 @@ public:
     [[nodiscard]] virtual std::vector<std::byte> keys() const = 0; // for Endpoint::unpack_exposed()
 };
 
-// Who is told that a peer is gone. From progress() or a sending call; the endpoint lives until the engine destroys it.
+// Hears that a peer is gone. From progress() or a sending call; the endpoint lives until the engine destroys it.
 class FailureListener {
 public:
     virtual void endpoint_failed(Endpoint& endpoint) = 0;
@@ -140,10 +140,10 @@ protected:
 class Port {
 public:
     virtual ~Port() = default;
-    // Before anything can arrive.
+    // Called before anything can arrive.
     virtual void handle(MessageKind kind, Handler handler, void* argument) = 0;
     virtual void listen(FailureListener& listener) = 0;
-    // What a peer needs to connect to us.
+    // The address that a peer needs to connect to us.
     [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
     // Null: not reachable, and `error` has one line that says why. `self`: the address is our own.
     [[nodiscard]] virtual std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
@@ -154,14 +154,14 @@ public:
     [[nodiscard]] virtual std::unique_ptr<Exposed> expose(void* /*address*/, std::size_t /*length*/) { return nullptr; }
     // Whether a fence() costs messages: writes and messages go over several adapters. All our endpoints'.
     [[nodiscard]] virtual bool fences_cost() const { return false; }
-    // Returns how much has been found.
+    // Returns the number of events found.
     virtual unsigned progress() = 0;
 
-    // For a thread that sleeps until there is something to do. Descriptors that become readable then, behind an arm()
-    // that has returned true; false: there is something already, so make progress.
+    // For a thread that sleeps until there is work. Descriptors become readable then, after
+    // an arm() that has returned true; false: there is work already, so make progress.
     [[nodiscard]] virtual std::vector<int> event_descriptors() { return {}; }
     [[nodiscard]] virtual bool arm() { return true; }
-    // Whether every transport that connects us to somebody has such a descriptor.
+    // Whether every transport that connects us to a peer has such a descriptor.
     [[nodiscard]] virtual bool all_wake() const { return false; }
     // Messages that must not be taken now: see MessageHandlers. Slow path.
     void hold_back(MessageKind kind, const std::byte* data, std::size_t length) {
@@ -169,14 +169,14 @@ public:
     }
     [[nodiscard]] std::size_t held_back() const { return handlers_.held_back(); } // messages
     void give_back() { handlers_.give_back(); }
-    // Waits until what was sent needs nothing of us any more, but not for long. Then only destructors may follow.
+    // Waits until sent messages need nothing of us any more, but not for long. Then only destructors may follow.
     virtual void drain() = 0;
     // Nanoseconds since some moment. Slow path.
     [[nodiscard]] virtual std::uint64_t now() const {
         const auto time = std::chrono::steady_clock::now().time_since_epoch();
         return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
     }
-    // What was carried, in words: "mp_rc 12 messages 3456 bytes, self ..."
+    // The traffic in words: "mp_rc 12 messages 3456 bytes, self ..."
     [[nodiscard]] virtual std::string traffic() const = 0;
 
 protected:

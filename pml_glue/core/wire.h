@@ -41,8 +41,8 @@ enum Kind : MessageKind {
     kFirst,       // FirstHeader, then data
     kMore,        // MoreHeader, then data
     kBundle,      // small eager messages, in their order: for each BundleEntry, then its data
-    kHello,       // 8 bytes: who comes back behind its goodbye (others.cc); 0: from who waits for somebody (watch.cc)
-    kBye,         // 8 bytes: the process that leaves; nothing of it follows, unless it comes back (others.cc)
+    kHello,       // 8 bytes: the process that comes back after its goodbye (others.cc); 0: it waits for us (watch.cc)
+    kBye,         // 8 bytes: the process that leaves; no message of it follows, unless it comes back (others.cc)
 };
 
 // The envelope of most messages in 64 bits: mp_core.h.
@@ -112,10 +112,10 @@ static_assert(sizeof(RequestHeader) == 56);
 
 enum class Way : std::uint8_t { fragments = 1, put = 2 };
 struct [[gnu::packed]] ClearHeader {
-    std::uint64_t request; // of the sender
-    std::uint64_t receive; // of the receiver, for fragments and finish
+    std::uint64_t request; // the sender's
+    std::uint64_t receive; // the receiver's, for fragments and finish
     std::uint64_t bytes;   // how much it wants, from the beginning
-    std::uint64_t address; // where to, with Way::put
+    std::uint64_t address; // its destination, with Way::put
     Way way;
     std::uint8_t hint;       // of the receiving call
     std::uint16_t key_bytes; // follow

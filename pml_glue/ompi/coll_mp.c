@@ -1,11 +1,12 @@
 /*
  * coll/mp for Open MPI: the component, and the communication marker (dissertation 6.2.3). The marker stands before the
- * components that perform blocking collective operations, and says to pml/mp for how long the program is in one; who
- * performs it is not its matter. Off by default: no call goes through it then, since the tags tell as well. What does
- * not block is sent by progress, outside of any call: its tags tell. Operations of our own: coll_mp_ours.c.
+ * components that perform blocking collective operations, and tells pml/mp how long the program is in one; it does not
+ * care which component performs it. Off by default: no call goes through it then, since the tags tell as well. Progress
+ * sends messages of operations that do not block, outside of any call: their tags tell. Operations of our own:
+ * coll_mp_ours.c.
  *
- * Small messages are told by their tags only (mca_pml_mp_hint()). So a barrier is left alone, and operations none of
- * whose messages is larger than the caller's data are handed on if that is small.
+ * Small messages are told by their tags only (mca_pml_mp_hint()). So a barrier is left alone.
+ * An operation without a message larger than the caller's data is handed on if that is small.
  */
 #include "coll_mp.h"
 
@@ -85,8 +86,8 @@ mca_coll_mp_component_t mca_coll_mp_component = {
 OPERATIONS(WRAPPER)
 OPERATIONS_BY_SIZE(WRAPPER_BY_SIZE)
 
-/* Components of lower priority have had their turn: what the communicator has is theirs. What nobody performs stays so.
- * Ours stand before the marker's, which stand before theirs. */
+/* Components of lower priority have had their turn: the communicator has theirs. An operation
+ * without a component stays without. Ours stand before the marker's, which stand before theirs. */
 static int module_enable(mca_coll_base_module_t* base, ompi_communicator_t* comm) {
     mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;
     mca_coll_base_comm_coll_t* const performs = &module->performs;
@@ -178,7 +179,7 @@ static int component_register(void) {
 }
 
 static int component_open(void) {
-    /* pml/mp looks at the series and at what messages need. */
+    /* pml/mp checks the series and the layouts for messages. */
     return mca_coll_base_module_t_class.cls_sizeof == sizeof(mca_coll_base_module_t) &&
                    ompi_op_t_class.cls_sizeof == sizeof(ompi_op_t)
                ? OMPI_SUCCESS
@@ -220,7 +221,7 @@ static bool in_range(const char* name, size_t value, size_t least, size_t most) 
     return false;
 }
 
-/* Who forces an algorithm gets it. */
+/* A user that forces an algorithm gets it. */
 static bool forces_algorithms(void) {
     const bool* value = NULL;
     const int index = mca_base_var_find("ompi", "coll", "tuned", "use_dynamic_rules");
@@ -241,8 +242,8 @@ static int component_init(bool progress_threads, bool threads) {
     return OMPI_ERR_NOT_AVAILABLE;
 }
 
-/* Ours are of one job: members of several end at different times, and are not always reached by all. All members see
- * this alike. */
+/* Ours are within one job: members of several jobs end at different times,
+ * and are not always reached by all. All members see this alike. */
 static bool is_ours(ompi_communicator_t* comm) {
     if (OMPI_COMM_IS_INTER(comm) || ompi_comm_size(comm) < 2) return false;
     const opal_process_name_t first = ompi_group_get_proc_name(comm->c_local_group, 0);

@@ -1,7 +1,7 @@
 /*
- * coll/mp for Open MPI: the marker (coll_mp.c), and collective operations of our own (coll_mp_ours.c), which hand on
- * what is not theirs, call by call. What decides is only what all ranks know: the operation, its packed bytes, the
- * ranks, parameters. Never layouts, what is in place, or memory.
+ * coll/mp for Open MPI: the marker (coll_mp.c), and collective operations of our own (coll_mp_ours.c),
+ * which hand on the others, call by call. They decide only by facts that all ranks know: the operation,
+ * its packed bytes, the ranks, parameters. They never decide by layouts, MPI_IN_PLACE, or memory.
  */
 #ifndef UCX_MP_PML_GLUE_OMPI_COLL_MP_H
 #define UCX_MP_PML_GLUE_OMPI_COLL_MP_H
@@ -38,9 +38,9 @@
 
 typedef struct mca_coll_mp_module {
     mca_coll_base_module_t super;
-    mca_coll_base_comm_coll_t performs; /* who stands behind us, one reference each */
+    mca_coll_base_comm_coll_t performs; /* the operations behind us, one reference each */
     uint32_t ours;                      /* bits of mp_collective_kind_t */
-    struct {                            /* behind ours: the marker, or who performs */
+    struct {                            /* behind ours: the marker, or another component */
 #define MCA_COLL_MP_BELOW(NAME, KIND)                                                                                  \
     mca_coll_base_module_##NAME##_fn_t NAME;                                                                           \
     mca_coll_base_module_t* NAME##_module;
@@ -48,8 +48,8 @@ typedef struct mca_coll_mp_module {
         MCA_COLL_MP_LATER(MCA_COLL_MP_BELOW)
     } below;
     mp_group_t* group; /* from the first call on */
-    /* The group is not idle though no call of the program is under way: the communicator is kept, since another one
-     * must not get its number. Among others in that state. */
+    /* The group is not idle though no call of the program is under way: the communicator
+     * is kept, since another one must not get its number. One of the list of those. */
     ompi_communicator_t* kept;
     struct mca_coll_mp_module* next_kept;
 } mca_coll_mp_module_t;

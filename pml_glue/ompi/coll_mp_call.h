@@ -1,5 +1,5 @@
-/* A call of an operation of our own: what the core needs, and what it is told about. Where it blocks a call is on the
- * stack, else in memory of its own until its request is complete. */
+/* A call of an operation of our own: the core's needs, and its results. A blocking call
+ * is on the stack, another one in memory of its own until its request is complete. */
 #ifndef UCX_MP_PML_GLUE_OMPI_COLL_MP_CALL_H
 #define UCX_MP_PML_GLUE_OMPI_COLL_MP_CALL_H
 
@@ -16,29 +16,29 @@ typedef struct mca_coll_mp_blocks {
 typedef struct mca_coll_mp_call {
     mp_collective_storage_t core;
     ompi_op_t* op;
-    ompi_datatype_t* type; /* of a reduction */
+    ompi_datatype_t* type; /* for a reduction */
     size_t count;
-    char* spans; /* of a reduction of elements with gaps: two vectors */
+    char* spans; /* for a reduction of elements with gaps: two vectors */
     int failed;  /* a code: no memory for them, or our own block does not fit */
     bool in_used, out_used, blocks_used;
-    ompi_datatype_t *from, *to; /* of the convertors */
+    ompi_datatype_t *from, *to; /* types of the convertors */
     opal_convertor_t in, out;
-    mca_coll_mp_blocks_t blocks[2]; /* of an all-to-all: got, sent */
-    /* Of one that does not block. */
+    mca_coll_mp_blocks_t blocks[2]; /* for an all-to-all: received, sent */
+    /* For a call that does not block. */
     mca_coll_mp_module_t* module;
     mca_pml_mp_request_t* request;
     ompi_datatype_t* retained[2]; /* the program may free them */
     struct mca_coll_mp_call* next;
 } mca_coll_mp_call_t;
 
-/* coll_mp_group.c. Of reductions: elements without gaps, and with them. */
+/* coll_mp_group.c. For reductions: elements without gaps, and with them. */
 void mca_coll_mp_fold(mp_collective_t* core, const void* in, void* inout);
 void mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout);
-/* Of all-to-alls. */
+/* For all-to-alls. */
 size_t mca_coll_mp_size(mp_collective_t* core, uint32_t rank, bool sends);
 mp_data_t mca_coll_mp_open(mp_collective_t* core, uint32_t rank, bool sends);
 void mca_coll_mp_close(mp_collective_t* core, uint32_t rank, void* convertor, bool sends);
-/* What it holds. */
+/* Gives back what it holds. */
 void mca_coll_mp_let_go(mca_coll_mp_call_t* call);
 /* Makes the group. Null: no memory. */
 mp_group_t* mca_coll_mp_join(mca_coll_mp_module_t* module, ompi_communicator_t* comm);

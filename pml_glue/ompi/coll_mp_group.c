@@ -1,7 +1,7 @@
-/* Operations of our own: groups of communicators, and what the core asks of a call while it is under way. */
+/* Operations of our own: groups of communicators, and the core's questions about a call while it is under way. */
 #include "coll_mp_call.h"
 
-/* Of no thread in particular: with the lock. */
+/* Used by any thread, with the lock. */
 static mca_coll_mp_module_t* kept;
 
 void mca_coll_mp_keep(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
@@ -93,7 +93,7 @@ static void convert(const mca_coll_mp_call_t* call, char* memory, void* packed, 
     OBJ_DESTRUCT(&convertor);
 }
 
-/* Of elements with gaps: operators know them in memory only. */
+/* For elements with gaps: operators know them in memory only. */
 void mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout) {
     mca_coll_mp_call_t* const call = (mca_coll_mp_call_t*)core;
     ptrdiff_t gap;

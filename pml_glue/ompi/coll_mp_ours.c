@@ -1,16 +1,17 @@
-/* Collective operations of our own, blocking and not. The core has the messages (mp_collect.h); here are buffers,
- * datatypes, operators, and requests. What a call is made of is said once, for both.
+/* Collective operations of our own, blocking and not. The core has the messages (mp_collect.h); here
+ * are buffers, datatypes, operators, and requests. The parts of a call are described once, for both.
  *
- * Non-blocking reductions of one MPI_INT by MPI_MAX or MPI_MIN go below, and non-blocking broadcasts of as many bytes:
- * Open MPI makes communicators by them, and MPI_Comm_idup starts them from progress (between two groups on the
- * communicator of one of them), in no order that all ranks have. Numbers of ours must have one. */
+ * Non-blocking reductions of one MPI_INT by MPI_MAX or MPI_MIN go below, and non-blocking broadcasts of as many
+ * bytes. Open MPI makes communicators by them, and MPI_Comm_idup starts them from progress (between two groups
+ * on the communicator of one of them), in no order that all ranks share. But operations of ours are numbered in one
+ * order. */
 #include "coll_mp_call.h"
 
 typedef mca_coll_mp_call_t call_t;
 #define PARAMETERS(...) __VA_ARGS__
 
-/* Whether a call is ours; else the next one below has it. `result` is not OMPI_SUCCESS: nobody. A group that cannot be
- * made is one rank's matter: that must not decide, or others would wait. */
+/* Whether a call is ours; else the next component below has it. `result` is not OMPI_SUCCESS:
+ * no component. One rank's failure to make a group must not decide, or others would wait. */
 static bool is_ours(mca_coll_mp_module_t* module, ompi_communicator_t* comm, mp_collective_kind_t kind, size_t bytes,
                     int* result) {
     mp_group_t* group = module->group;
@@ -85,7 +86,7 @@ static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* 
     return code_of(call);
 }
 
-/* Calls that do not block: those that are over, for the next. With the lock. */
+/* Calls that do not block: those that are over, for the next ones. With the lock. */
 static call_t* free_calls;
 
 static call_t* new_call(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
@@ -107,7 +108,7 @@ static call_t* new_call(mca_coll_mp_module_t* module, ompi_communicator_t* comm)
     return call;
 }
 
-/* What is not looked at by MPI (in place, or at a root) may be anything: only types of convertors are kept. */
+/* MPI ignores some arguments (in place, or at a root), which may be anything: only types of convertors are kept. */
 static void retain(call_t* call) {
     const mp_collective_t* const core = &call->core.collective;
     if (call->in_used) call->retained[1] = call->from;
@@ -119,7 +120,7 @@ static void retain(call_t* call) {
     }
 }
 
-/* Of the core: with the lock. */
+/* Called by the core, with the lock. */
 static void ended(mp_collective_t* core) {
     call_t* const call = (call_t*)core;
     mca_pml_mp_request_t* const request = call->request;
@@ -146,13 +147,13 @@ static int run_later(call_t* call, ompi_request_t** request) {
     return OMPI_SUCCESS;
 }
 
-/* Operators of users go below: they would be called by whatever thread makes progress, with the core's lock. */
+/* Operators of users go below: any thread that makes progress would call them, with the core's lock. */
 static bool goes_below(const ompi_op_t* op) { return !ompi_op_is_intrinsic((ompi_op_t*)op); }
 static bool makes_communicators(const ompi_op_t* op, const ompi_datatype_t* type, int count) {
     return count == 1 && type == &ompi_mpi_int.dt && (op == &ompi_mpi_op_max.op || op == &ompi_mpi_op_min.op);
 }
 
-/* Each operation: packed bytes that decide, SIZE_MAX: not ours; and what a call is. `later`: it does not block. */
+/* Each operation: the packed bytes that decide (SIZE_MAX: not ours); its parts. `later`: it does not block. */
 #define BCAST void *buffer, int count, ompi_datatype_t *type, int root
 static size_t size_of_bcast(const ompi_communicator_t* comm, bool later, BCAST) {
     (void)comm, (void)buffer, (void)root;

@@ -1,4 +1,4 @@
-/* What moves data: each call becomes one operation of the core. */
+/* Calls that move data: each becomes one operation of the core. */
 #include "osc_mp.h"
 
 /* A buffer of a call. */
@@ -22,7 +22,7 @@ static size_t bytes_of(const buffer_t* buffer) {
     return buffer->type == NULL ? 0 : buffer->count * buffer->type->super.size;
 }
 
-/* Whether what the runs name is in the rank's window. */
+/* Whether the memory of the runs is in the rank's window. */
 static bool in_window(const mca_osc_mp_rank_t* rank, const mp_rma_t* rma) {
     const __int128 start = rank->base, end = start + rank->bytes;
     for (size_t i = 0; i < rma->run_count; i++) {
@@ -34,8 +34,8 @@ static bool in_window(const mca_osc_mp_rank_t* rank, const mp_rma_t* rma) {
     return true;
 }
 
-/* What is written and read has to fit (11.3.1 to 11.3.4), and may be less than what it fits into. `bytes`: how many the
- * operation is about, which are whole elements. */
+/* The written and read bytes have to fit (MPI-3.1 11.3.1 to 11.3.4), and may be less than their room. `bytes`: how many
+ * the operation is about, which are whole elements. */
 static int set_bytes(const call_t* call, const mp_rma_t* rma, size_t* bytes) {
     const size_t target = bytes_of(&call->target), brings = bytes_of(&call->origin), takes = bytes_of(&call->result);
     const bool writes = call->kind == MP_PUT || call->kind == MP_ACCUMULATE;
@@ -45,8 +45,8 @@ static int set_bytes(const call_t* call, const mp_rma_t* rma, size_t* bytes) {
     return brings % rma->unit || *bytes % rma->unit ? MPI_ERR_TYPE : OMPI_SUCCESS;
 }
 
-/* `bytes` at most of a buffer's contents for the core: contiguous memory, or the request's convertor, for which the
- * type is kept. */
+/* `bytes` at most of a buffer's contents for the core: contiguous
+ * memory, or the request's convertor, which keeps the type. */
 static mp_data_t data_of(const buffer_t* buffer, size_t bytes, opal_convertor_t* convertor, ompi_datatype_t** kept,
                          bool send) {
     mp_data_t data = {.buffer = NULL, .bytes = bytes_of(buffer) < bytes ? bytes_of(buffer) : bytes, .convertor = NULL};
@@ -158,7 +158,7 @@ static int rput(const void* origin, int count, ompi_datatype_t* type, int target
     return locked_start(&call, out);
 }
 
-/* `most` bytes, contiguous at both sides: their number, and where; 0: another one. */
+/* `most` bytes, contiguous at both sides: their number, and the place; 0: another call. */
 static inline size_t small_block(const mca_osc_mp_module_t* module, int count, const ompi_datatype_t* type, int target,
                                  ptrdiff_t displacement, int target_count, const ompi_datatype_t* target_type,
                                  size_t most, uint64_t* address) {
@@ -174,7 +174,7 @@ static inline size_t small_block(const mca_osc_mp_module_t* module, int count, c
     return bytes;
 }
 
-/* False: no operation on the rank may be started. */
+/* False: operations on the rank may not be started. */
 static inline bool epoch_of(const mca_osc_mp_module_t* module, int rank, mp_epoch_t* epoch) {
     if (module->all) {
         *epoch = module->all_checks ? MP_PASSIVE_SHARED : MP_PASSIVE;
@@ -275,7 +275,7 @@ static int fetch_and_op(const void* origin, void* result, ompi_datatype_t* type,
     return rget_accumulate(origin, 1, type, result, 1, type, target, displacement, 1, type, op, win, NULL);
 }
 
-/* 11.3.4: whole numbers, logical and multi-language types, and bytes; nothing derived. */
+/* MPI-3.1 11.3.4: whole numbers, logical and multi-language types, and bytes; nothing derived. */
 static bool compares(const ompi_datatype_t* type) {
     const int kind = type->super.flags & OMPI_DATATYPE_FLAG_DATA_TYPE;
     return ompi_datatype_is_predefined(type) && kind != OMPI_DATATYPE_FLAG_DATA_FLOAT &&

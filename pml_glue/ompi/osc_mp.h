@@ -15,13 +15,13 @@
 #include "ompi/win/win.h"
 #include "pml_glue/core/mp_window.h"
 
-/* What each rank tells the others of its window; then its keys. */
+/* Told by each rank to the others of its window; then its keys follow. */
 typedef struct mca_osc_mp_rank {
     uint64_t base, bytes;
     int64_t unit; /* displacements count it */
 } mca_osc_mp_rank_t;
 
-/* What we hold of a rank in a passive epoch. */
+/* Our locks of a rank in a passive epoch. */
 typedef enum mca_osc_mp_held { MP_HELD_NONE = 0, MP_HELD_LOCK, MP_HELD_NOCHECK } mca_osc_mp_held_t;
 
 typedef struct mca_osc_mp_group { /* of an epoch; count -1: there is none */
@@ -41,7 +41,7 @@ typedef struct mca_osc_mp_module {
     unsigned locks;       /* of single ranks */
     bool all, all_checks; /* MPI_Win_lock_all */
     unsigned char* held;  /* mca_osc_mp_held_t of each rank */
-    bool* reached;        /* in the access group */
+    bool* reached;        /* ranks of the access group */
 } mca_osc_mp_module_t;
 
 static inline mca_osc_mp_module_t* mca_osc_mp_of(const ompi_win_t* win) {
@@ -75,12 +75,12 @@ OMPI_DECLSPEC extern mca_osc_mp_component_t mca_osc_mp_component;
  * `extent` apart. `one` is used for a single run; otherwise the caller frees what is returned. */
 mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address, uint32_t unit, uint32_t extent,
                           mp_run_t* one, size_t* run_count);
-/* The first `bytes` of them, which are fewer than they have and more than none: returns how many runs are left. */
+/* Keeps only the first `bytes` of them, fewer than they have and more than none: returns the number of runs left. */
 size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes);
-/* The predefined type that a type is made of, with an index that is the same at all ranks; null: several. With the
- * lock. */
+/* The predefined type that a type is made of, with an index that
+ * is the same at all ranks; null: several. With the lock. */
 ompi_datatype_t* mca_osc_mp_element(ompi_datatype_t* type);
-/* Before the first window: what the progress thread needs to know of them. With the lock. */
+/* Before the first window: finds the facts that the progress thread needs of them. With the lock. */
 void mca_osc_mp_learn_types(void);
 bool mca_osc_mp_defined(const ompi_op_t* op, const ompi_datatype_t* element);
 bool mca_osc_mp_apply(uint16_t op, uint16_t type, uint32_t unit, uint32_t step, void* memory, size_t count,
@@ -94,8 +94,8 @@ void mca_osc_mp_done(void* user, mp_error_t error);
 /* osc_mp_epoch.c: waits, with progress, until `asked` says true. */
 typedef bool (*mca_osc_mp_asked_t)(mp_window_t* window, uint32_t rank);
 void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint32_t rank);
-/* Progress in a call that has had nothing to wait for: who does nothing but look at memory, his own or that of somebody
- * whose memory he shares, makes none in any other, and others may be waiting for him. */
+/* Makes progress in a call that did not have to wait. A process that only looks at memory,
+ * its own or shared, makes none in any other call, and others may be waiting for it. */
 void mca_osc_mp_pass(void);
 /* Whether operations on a rank may be started; asks for a lock that is still missing. */
 int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank);

@@ -43,14 +43,14 @@ static int component_register(void) {
 }
 
 static int component_open(void) {
-    /* pml/mp looks at the series and at what messages need. */
+    /* pml/mp checks the series and the layouts for messages. */
     if (ompi_win_t_class.cls_sizeof == sizeof(ompi_win_t) && ompi_op_t_class.cls_sizeof == sizeof(ompi_op_t))
         return OMPI_SUCCESS;
     opal_output(0, "osc/mp: this library's windows or operations have another size: other headers than the library's");
     return OMPI_ERR_NOT_AVAILABLE;
 }
 
-/* Somebody who names us wants to know why it does not work; else others serve. */
+/* A user that names us wants to know why it does not work; else another component serves. */
 static bool named(void) {
     const char** value = NULL;
     const int index = mca_base_var_find("ompi", "osc", NULL, NULL);
@@ -99,11 +99,11 @@ static void release(mca_osc_mp_module_t* module) {
     free(module);
 }
 
-/* Everybody learns base, size and keys of everybody. Nobody is through before all have a window that takes messages. */
+/* All ranks learn base, size and keys of all. No rank is through before all have a window that takes messages. */
 static int exchange(mca_osc_mp_module_t* module, const mca_osc_mp_rank_t* mine, const void* keys, size_t length) {
     ompi_communicator_t* const comm = module->comm;
     const int size = ompi_comm_size(comm);
-    /* The length, and whether somebody wants no direct fences. */
+    /* The length, and whether some rank wants no direct fences. */
     unsigned long own[2] = {sizeof *mine + length, !mp_window_wants_direct_fences(module->window)}, most[2] = {0, 0};
     int result = comm->c_coll->coll_allreduce(own, most, 2, MPI_UNSIGNED_LONG, MPI_MAX, comm,
                                               comm->c_coll->coll_allreduce_module);

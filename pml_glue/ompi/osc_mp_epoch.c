@@ -1,8 +1,8 @@
 /* Epochs: which calls may come when, and waiting for the core. */
 #include "osc_mp.h"
 
-/* Polls of our own between two of everything that Open MPI has to poll. It yields the processor there, if there are
- * fewer of them than ranks: then somebody whom we wait for may need it. */
+/* Polls of our own between two of Open MPI's full polls. It yields the processor there
+ * if ranks are more than processors: another rank that we wait for may need it. */
 static int polls(void) { return opal_progress_yield_when_idle ? 4 : 64; }
 
 void mca_osc_mp_pass(void) {
@@ -26,7 +26,7 @@ typedef struct question {
 
 static bool ask(mp_window_t* window, question_t* question) {
     if (question->asked != NULL) return question->asked(window, question->rank);
-    /* Alone nobody starts anything meanwhile. */
+    /* Without threads nobody starts any meanwhile. */
     return mp_window_flushed(window, question->rank, question->local, mca_pml_mp.threads ? &question->call : NULL);
 }
 
@@ -56,7 +56,7 @@ static bool fenced(mp_window_t* window, uint32_t unused) {
     return mp_window_fence(window);
 }
 
-/* What has gone wrong meanwhile. */
+/* The errors so far. */
 static int outcome(mca_osc_mp_module_t* module, uint32_t rank) {
     mca_pml_mp_lock();
     const mp_error_t error = mp_window_error(module->window, rank);
@@ -64,7 +64,7 @@ static int outcome(mca_osc_mp_module_t* module, uint32_t rank) {
     return mca_pml_mp_code(error);
 }
 
-/* Of the ranks of an access epoch: what others have done wrong their own calls tell. */
+/* For the ranks of an access epoch: their own calls tell what others have done wrong. */
 static int access_outcome(mca_osc_mp_module_t* module) {
     int result = OMPI_SUCCESS;
     for (int i = 0; i < module->access.count; i++) {
@@ -74,8 +74,8 @@ static int access_outcome(mca_osc_mp_module_t* module) {
     return result;
 }
 
-/* Of an exposure epoch, which nothing can go wrong with but that ranks die. What has become of our own operations on
- * them is not asked for: the end of those tells it. */
+/* For an exposure epoch, in which only the death of ranks is an error. Our own
+ * operations on them are not asked for: the end of those tells their errors. */
 static int exposure_outcome(mca_osc_mp_module_t* module) {
     bool gone = false;
     mca_pml_mp_lock();
@@ -96,7 +96,7 @@ int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank) {
     return module->fence ? OMPI_SUCCESS : OMPI_ERR_RMA_SYNC;
 }
 
-/* 11.5.1. MPI_MODE_NOPRECEDE saves nothing: those who come later must have come before somebody writes to them. */
+/* MPI-3.1 11.5.1. MPI_MODE_NOPRECEDE saves nothing: late ranks must have come before another rank writes to them. */
 int mca_osc_mp_fence(int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->access.count >= 0 || module->exposure.count >= 0 || module->locks || module->all)

@@ -6,7 +6,7 @@ static int request_free(ompi_request_t** pointer) {
     *pointer = MPI_REQUEST_NULL;
     mca_pml_mp_lock();
     if (request->active)
-        request->freed = true; /* what it has begun goes on; the end releases it */
+        request->freed = true; /* its operation goes on; its end releases it */
     else
         mca_osc_mp_release_request(request);
     mca_pml_mp_unlock();
@@ -64,7 +64,7 @@ void mca_osc_mp_release_request(mca_osc_mp_request_t* request) {
     opal_free_list_return(&mca_osc_mp_component.requests, &request->super.super);
 }
 
-/* Of the core: under the lock. */
+/* Called by the core, under the lock. */
 void mca_osc_mp_done(void* user, mp_error_t error) {
     mca_osc_mp_request_t* const request = user;
     request->active = false;

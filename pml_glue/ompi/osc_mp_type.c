@@ -62,7 +62,7 @@ mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address,
             if (size == 0) continue;
             if (unit == extent)
                 add(&list, at, size);
-            else /* elements with gaps: each has a first byte somewhere */
+            else /* elements with gaps: each one begins at its first byte */
                 for (uint64_t first = (packed + unit - 1) / unit * unit; first < packed + size; first += unit)
                     add(&list, at + (first - packed), unit);
             packed += size;
@@ -78,8 +78,8 @@ mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address,
     return list.runs;
 }
 
-/* Blocks that repeat, and are cut within one, are two runs. There is room for the second: a run that is alone in its
- * memory (`one`) does not repeat. */
+/* A run of blocks that is cut within a block becomes two runs. The list has room for the second one; a run without a
+ * list (`one`) has a single block. */
 size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes) {
     size_t i = 0;
     for (; i < run_count; bytes -= runs[i].bytes * runs[i].repeat, i++) {
@@ -95,8 +95,8 @@ size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes) {
     return i;
 }
 
-/* Types and operations that are there from the beginning, by their numbers in Fortran. The progress thread must not ask
- * Open MPI for them: the program may make others meanwhile, and its tables have no lock then. */
+/* Types and operations that are there from the beginning, by their numbers in Fortran. The progress thread
+ * must not ask Open MPI for them: the program may make others meanwhile, and its tables have no lock then. */
 enum { kMostIndexes = 128 }; /* there are some 70 types, before any others */
 static ompi_datatype_t *types[kMostIndexes], *originals[OMPI_DATATYPE_MAX_PREDEFINED];
 static ompi_op_t* ops[kMostIndexes];
@@ -116,9 +116,9 @@ void mca_osc_mp_learn_types(void) {
     known = true;
 }
 
-/* The type of MPI itself that has the same id, and at all ranks the same Fortran index. Those of
- * MPI_Type_create_f90_real() and its like count as predefined, too, but are copies with an index that each rank gives
- * when it first asks for one. Called with the lock. */
+/* MPI's own type that has the same id, and at all ranks the same Fortran index.
+ * Types of MPI_Type_create_f90_real() and its like count as predefined, too, but are
+ * copies whose index each rank gives at its first request. Called with the lock. */
 static ompi_datatype_t* original(const ompi_datatype_t* type) {
     return type->id >= 0 && type->id < OMPI_DATATYPE_MAX_PREDEFINED ? originals[type->id] : NULL;
 }
@@ -170,7 +170,7 @@ bool mca_osc_mp_apply(uint16_t op_index, uint16_t type_index, uint32_t unit, uin
     ompi_op_t* const op = op_index < kMostIndexes ? ops[op_index] : NULL;
     if (type == NULL || op == NULL || !ompi_datatype_is_predefined(type) || !mca_osc_mp_defined(op, type)) return false;
     const size_t size = type->super.size, extent = (size_t)(type->super.ub - type->super.lb);
-    if (size != unit || extent != step) return false; /* its memory was looked at with those */
+    if (size != unit || extent != step) return false; /* the window's bounds were checked with these */
     const bool gaps = size != extent;
     if (out != NULL) {
         if (gaps)

@@ -1,15 +1,15 @@
-/* The module: what MPI calls. */
+/* The module: MPI calls it. */
 #include "pml_mp.h"
 
 _Thread_local unsigned mca_pml_mp_in_collective;
 
 static __attribute__((noinline)) int progress_among_threads(void) {
-    if (!mca_pml_mp_try_lock()) return 0; /* somebody else makes it */
+    if (!mca_pml_mp_try_lock()) return 0; /* another thread makes it */
     const int found = (int)mp_core_progress(mca_pml_mp.core);
     const bool callbacks = mca_pml_mp.ended != NULL;
     mca_pml_mp_unlock();
     if (OPAL_UNLIKELY(callbacks)) mca_pml_mp_call_back();
-    return found + callbacks; /* who looks for a request looks again */
+    return found + callbacks; /* a caller that looks for a request looks again */
 }
 
 int mca_pml_mp_progress(void) {
@@ -177,7 +177,7 @@ static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t cou
     if (OPAL_UNLIKELY(peer == NULL)) {
         result = OMPI_ERR_UNREACH;
     } else if (mca_pml_mp.threads && tag >= 0 && send_now(buffer, count, datatype, tag, mode, comm, peer, false)) {
-        /* Not of the library's own: their senders may write to the request. */
+        /* Not the library's own request: their senders may write to the request. */
         *out = &mca_pml_mp.sent;
     } else if (mode == MCA_PML_BASE_SEND_BUFFERED) {
         result = mca_pml_mp_send_buffered(buffer, count, datatype, peer, tag, comm);

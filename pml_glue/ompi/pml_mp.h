@@ -1,13 +1,13 @@
 /*
- * pml/mp for Open MPI: joins the core (pml_glue/core/mp_core.h) with Open MPI's requests, datatypes, communicators
- * and modex. C, since Open MPI's internal headers are C. What is not the same in each series of it is in series.h of
- * pml_glue/ompi4 and pml_glue/ompi5.
+ * pml/mp for Open MPI: joins the core (pml_glue/core/mp_core.h) with Open MPI's requests,
+ * datatypes, communicators and modex. C, since Open MPI's internal headers are C.
+ * Differences between its series are in series.h of pml_glue/ompi4 and pml_glue/ompi5.
  *
- * Threads: every call of the core is within a turn (mp_turn.h), so that the progress thread is not inside. With
- * MPI_THREAD_MULTIPLE it is also under one lock, which is recursive: what completes may start operations. Below, "the
- * lock" is the turn, and the lock if there are threads. Nobody waits with the lock held, and no callback of a request
- * is called with it: callbacks take locks of their own. Who waits for a request may be woken with it: that lock is the
- * innermost.
+ * Threads: every call of the core is within a turn (mp_turn.h), so that the progress thread is not
+ * inside. With MPI_THREAD_MULTIPLE it is also under one lock, which is recursive: a completion may
+ * start operations. Below, "the lock" is the turn, and the lock if there are threads. No thread
+ * waits with the lock held, and no callback of a request is called with it: callbacks take locks of
+ * their own. A thread that waits for a request may be woken with it: that lock is the innermost.
  */
 #ifndef UCX_MP_PML_GLUE_OMPI_PML_MP_H
 #define UCX_MP_PML_GLUE_OMPI_PML_MP_H
@@ -31,18 +31,18 @@
 #include "pml_glue/core/mp_core.h"
 #include "series.h"
 
-/* What a request is for. */
+/* The use of a request. */
 typedef enum mca_pml_mp_kind {
     MP_KIND_NONE, /* in the free list */
-    MP_KIND_ONCE, /* of the user, or of a blocking call */
+    MP_KIND_ONCE, /* the user's, or a blocking call's */
     MP_KIND_PERSISTENT,
-    MP_KIND_HELD,    /* of the user: a small message that leaves with others, copied already */
-    MP_KIND_OWN,     /* of a blocking call that looks at the core's request: Open MPI does not know it */
+    MP_KIND_HELD,    /* the user's: a small message that leaves with others, copied already */
+    MP_KIND_OWN,     /* a blocking call's that looks at the core's request: Open MPI does not know it */
     MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
 } mca_pml_mp_kind_t;
 
-/* What all requests of ours begin with: pml_mp_wait.c. Open MPI keeps operators and types of non-blocking collective
- * operations behind ompi_request_t, whoever made the request. */
+/* The beginning of all requests of ours: pml_mp_wait.c. Open MPI keeps operators and types of
+ * non-blocking collective operations behind ompi_request_t, in requests of any component. */
 typedef struct mca_pml_mp_waiter mca_pml_mp_waiter_t;
 typedef struct mca_pml_mp_waitable {
     union {
@@ -63,9 +63,9 @@ typedef struct mca_pml_mp_request {
     /* known: the program has it, and may wait for it or free it; retained: it keeps communicator and datatype */
     bool is_send, freed, known, retained, active, convertor_used;
     unsigned completing; /* threads that tell Open MPI of its end */
-    int error;           /* of one that is at its end: it does not show it before it is told */
+    int error;           /* the error of one at its end: shown when it is told */
     opal_convertor_t convertor;
-    /* of a persistent request, for the next start; `buffer` also of MP_KIND_BUFFERED */
+    /* a persistent request's, for the next start; `buffer` also of MP_KIND_BUFFERED */
     void* buffer;
     size_t count;
     ompi_datatype_t* datatype;
@@ -79,19 +79,19 @@ typedef struct mca_pml_mp_module {
     mca_pml_base_module_t super;
     mp_core_t* core;
     opal_free_list_t requests;
-    /* First of those that have been used before: no locks but ours. Those of MP_KIND_HELD stay what they are. */
+    /* First of those that have been used before: no locks but ours. Those of MP_KIND_HELD stay ready for that use. */
     mca_pml_mp_request_t *free, *free_held;
     mca_pml_mp_request_t own; /* MP_KIND_OWN */
     bool own_used;
-    ompi_request_t sent; /* complete: of sends that have left at once */
+    ompi_request_t sent; /* complete: for sends that have left at once */
     pthread_mutex_t lock;
     mp_turn_t turn; /* the program's, or the progress thread's */
     bool threads;
     int peer_failed;            /* the code of an operation whose peer is gone */
     bool marked;                /* coll/mp tells who is in a collective operation */
-    unsigned in_collective;     /* without threads: of so many */
+    unsigned in_collective;     /* without threads: depth of such calls */
     bool memory_open, watching; /* pml_mp_memory.c */
-    /* At their end, which Open MPI is to be told of: not from within the core. In the order of their ends. */
+    /* At their end, not from within the core: Open MPI is still to be told. In the order of their ends. */
     struct mca_pml_mp_request *ended, *last_ended;
     unsigned buffered;    /* copies for MPI_Bsend that are under way */
     uint64_t collectives; /* operations that coll/mp has told of */
@@ -126,13 +126,13 @@ static inline bool mca_pml_mp_try_lock(void) {
     return true;
 }
 
-/* coll/mp: this thread is in so many collective operations, one in another. Whoever is in one has no other call
- * meanwhile, unless there are threads: a look-up of thread-local storage is for them. */
+/* coll/mp: the depth of collective operations of this thread. A thread in one makes no other call
+ * meanwhile, so a look-up of thread-local storage is needed only where there are threads. */
 OMPI_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
 static inline unsigned* mca_pml_mp_depth_of_collectives(void) {
     return OPAL_UNLIKELY(mca_pml_mp.threads) ? &mca_pml_mp_in_collective : &mca_pml_mp.in_collective;
 }
-/* Returns what to count down at the end: threads may be there only then. */
+/* Returns the counter to count down at the end: threads may be there only then. */
 static inline unsigned* mca_pml_mp_enter_collective(void) {
     unsigned* const depth = mca_pml_mp_depth_of_collectives();
     ++*depth;
@@ -140,21 +140,21 @@ static inline unsigned* mca_pml_mp_enter_collective(void) {
     return depth;
 }
 
-/* Tags from -10 down are collectives', from -27 down of those that do not block (coll_tags.h of Open MPI). Where
- * coll/mp is on, it tells of those that block: of messages that the transport is told of. */
+/* Tags from -10 down are collectives', from -27 down those of operations that do not block (coll_tags.h of Open
+ * MPI). Where coll/mp is on, it tells of the blocking ones, for messages that the transport is told of. */
 static inline mp_hint_t mca_pml_mp_hint(int tag, size_t bytes, mp_hint_t otherwise) {
     const bool by_call = OPAL_UNLIKELY(mca_pml_mp.marked) && bytes >= mca_pml_mp.hint_limit;
     const bool inside = by_call ? *mca_pml_mp_depth_of_collectives() > 0 || tag <= -27 : tag <= -10;
     return inside ? MP_HINT_COLLECTIVE : otherwise;
 }
 
-/* What osc/mp and coll/mp use as well: they are linked with this component. */
+/* Used by osc/mp and coll/mp as well: they are linked with this component. */
 OMPI_DECLSPEC int mca_pml_mp_code(mp_error_t error);
 OMPI_DECLSPEC size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes);
 OMPI_DECLSPEC void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes);
 OMPI_DECLSPEC uint64_t mca_pml_mp_name(const opal_process_name_t* name);
 
-/* pml_mp_component.c: the core, with what it asks of Open MPI; one line to the user if it cannot be had. */
+/* pml_mp_component.c: the core, with its questions to Open MPI; one line to the user if it cannot be had. */
 bool mca_pml_mp_open_core(bool threads);
 /* The progress thread, if pml_mp_async asks for it; again after `threads` has changed. */
 bool mca_pml_mp_start_thread(void);
@@ -167,8 +167,8 @@ static inline mp_peer_t* mca_pml_mp_peer(ompi_communicator_t* comm, int rank) {
     return OPAL_LIKELY(peer != NULL) ? peer : mca_pml_mp_connect(proc);
 }
 
-/* Processes of other jobs in a communicator that comes, or goes. With the lock. False: no memory; those of one that
- * comes are then never forgotten. */
+/* Processes of other jobs in a communicator that comes, or goes. With the lock.
+ * False: no memory; the processes of a coming one are then never forgotten. */
 bool mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes);
 
 static inline mp_envelope_t mca_pml_mp_message(const ompi_communicator_t* comm, int tag) {
@@ -185,7 +185,7 @@ static inline mp_peer_t* mca_pml_mp_known_peer(const ompi_communicator_t* comm, 
 #endif
 }
 
-/* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
+/* Polls of our own between two of Open MPI's full polls: it yields the processor there. */
 enum { MP_POLLS = 64 };
 static inline mp_envelope_t mca_pml_mp_pattern(const ompi_communicator_t* comm, int source, int tag) {
     return (mp_envelope_t){.context = mca_pml_mp_context(comm),
@@ -210,7 +210,7 @@ void mca_pml_mp_forget_memory(void);
 OMPI_DECLSPEC mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send,
                                                            mca_pml_mp_kind_t kind);
 OMPI_DECLSPEC void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
-/* MP_KIND_HELD, active, retained. Only what changes is set: it is the dearest part of a small message. */
+/* MP_KIND_HELD, active, retained. Sets only changed fields: it is the dearest part of a small message. */
 mca_pml_mp_request_t* mca_pml_mp_first_held(void);
 static inline mca_pml_mp_request_t* mca_pml_mp_new_held(ompi_communicator_t* comm) {
     mca_pml_mp_request_t* request = mca_pml_mp.free_held;
@@ -226,7 +226,7 @@ static inline mca_pml_mp_request_t* mca_pml_mp_new_held(ompi_communicator_t* com
     OBJ_RETAIN(comm);
     return request;
 }
-/* Of one thread: a receive of the program, active, known, retained. Null: there is none that has been used before. */
+/* Without threads: a receive of the program, active, known, retained. Null: there is none that has been used before. */
 static inline mca_pml_mp_request_t* mca_pml_mp_new_receive(ompi_communicator_t* comm) {
     mca_pml_mp_request_t* const request = mca_pml_mp.free;
     if (OPAL_UNLIKELY(request == NULL)) return NULL;
@@ -240,7 +240,7 @@ static inline mca_pml_mp_request_t* mca_pml_mp_new_receive(ompi_communicator_t* 
     request->super.req_state = OMPI_REQUEST_ACTIVE;
     request->super.req_complete_cb = NULL;
     request->super.req_mpi_object.comm = comm;
-    /* Who hears of an error among several requests frees all that show one, also this one while it is active. */
+    /* A caller that hears of an error among several requests frees all that show one, also an active one. */
     request->super.req_status.MPI_ERROR = MPI_SUCCESS;
     OBJ_RETAIN(comm);
     return request;
@@ -248,7 +248,7 @@ static inline mca_pml_mp_request_t* mca_pml_mp_new_receive(ompi_communicator_t* 
 /* The program has it. Keeps communicator and datatype (if any) until the request is released: the user may free them
  * before. */
 OMPI_DECLSPEC void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
-/* The datatype of one that has been started, if it is still needed: contiguous data needs none. */
+/* The datatype of a started request, if it is still needed: contiguous data needs none. */
 static inline void mca_pml_mp_retain_used(mca_pml_mp_request_t* request, ompi_datatype_t* datatype) {
     if (OPAL_LIKELY(!request->convertor_used)) return;
     request->datatype = datatype;
@@ -257,11 +257,11 @@ static inline void mca_pml_mp_retain_used(mca_pml_mp_request_t* request, ompi_da
 void mca_pml_mp_completed(void* unused, mp_request_t* core);
 /* A request of the program is at its end: Open MPI is told, perhaps later. Called with the lock. */
 OMPI_DECLSPEC void mca_pml_mp_end(mca_pml_mp_request_t* request);
-/* Tells Open MPI of those that are at their end. Not with the lock; then it does nothing. */
+/* Tells Open MPI of requests at their end. Not with the lock; then it does nothing. */
 void mca_pml_mp_call_back(void);
-/* The lock is given back by a call that may have brought requests to their end (those of messages to ourselves, say).
- * MPI_Testsome and its like look before they make progress, and not again: they are to see it. Those with a callback
- * wait for progress, and hide none behind them: who calls us may hold a lock that the callback takes. */
+/* A call that may have ended requests gives the lock back (those of messages to this process, say).
+ * MPI_Testsome and its like look before they make progress, and not again: they are to see it. Requests with a
+ * callback wait for progress, and hide none behind them: our caller may hold a lock that the callback takes. */
 OMPI_DECLSPEC void mca_pml_mp_leave_among_threads(void);
 static inline void mca_pml_mp_leave(void) {
     if (OPAL_UNLIKELY(mca_pml_mp.threads))
@@ -279,10 +279,10 @@ static inline void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_sta
     out->MPI_ERROR = OPAL_LIKELY(status->error == MP_OK) ? MPI_SUCCESS : mca_pml_mp_set_bad_status(out, status);
 }
 void mca_pml_mp_free_requests(void); /* at the end */
-/* Of those that are at their end. With the lock, which is taken once. */
+/* Returns requests at their end. With the lock, which is taken once. */
 void mca_pml_mp_tell_waiting(void);
 
-/* pml_mp_wait.c: one that has its status is complete, and who waits for it is told. With the lock. */
+/* pml_mp_wait.c: a request with its status is complete, and its waiter is told. With the lock. */
 OMPI_DECLSPEC void mca_pml_mp_tell(mca_pml_mp_waitable_t* request);
 /* Makes progress until it is true. Not with the lock. */
 OMPI_DECLSPEC void mca_pml_mp_wait_until(const bool* complete);
@@ -294,7 +294,7 @@ static inline bool mca_pml_mp_contiguous(const ompi_datatype_t* datatype, size_t
 }
 mp_data_t mca_pml_mp_prepare(mca_pml_mp_request_t* request, mp_data_t data, const void* buffer, size_t count,
                              ompi_datatype_t* datatype, bool send);
-/* What a message's contents are; prepares the request's convertor if they are not contiguous. */
+/* A message's contents; prepares the request's convertor if they are not contiguous. */
 static inline mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count,
                                         ompi_datatype_t* datatype, bool send) {
     const mp_data_t data = {
@@ -307,7 +307,7 @@ static inline mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const voi
 int mca_pml_mp_send_buffered(const void* buffer, size_t count, ompi_datatype_t* datatype, mp_peer_t* peer, int tag,
                              ompi_communicator_t* comm);
 
-/* pml_mp.c: starts what a request says */
+/* pml_mp.c: starts a request by its fields */
 int mca_pml_mp_start_send(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
                           int peer, int tag, mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_hint_t hint);
 void mca_pml_mp_start_receive(mca_pml_mp_request_t* request, void* buffer, size_t count, ompi_datatype_t* datatype,

@@ -1,8 +1,8 @@
 /* Buffered sends (MPI 3.6): a copy leaves. */
 #include "pml_mp.h"
 
-/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: progress is made for as long as it
- * finds something, since a buffered send is local. */
+/* Room in the user's buffer (MPI 3.6). A message may have arrived unnoticed:
+ * progress is made as long as it finds something, since a buffered send is local. */
 static void* buffer_room(size_t bytes) {
     static const double kPatience = 0.001; /* s without news */
     void* room = mca_pml_base_bsend_request_alloc_buf(bytes);

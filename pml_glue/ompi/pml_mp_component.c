@@ -1,4 +1,4 @@
-/* The component: its parameters, and the core with what it asks of Open MPI. */
+/* The component: its parameters, and the core with its questions to Open MPI. */
 #include "pml_mp.h"
 
 static int component_register(void);
@@ -71,7 +71,7 @@ static int component_register(void) {
     return OMPI_SUCCESS;
 }
 
-/* The loader checks neither series nor layouts, and what differs would crash later. */
+/* The loader checks neither series nor layouts, and differences would crash later. */
 static bool right_series(void) {
     char text[MPI_MAX_LIBRARY_VERSION_STRING], wanted[32];
     int length;
@@ -101,7 +101,7 @@ static bool right_series(void) {
                         layouts[i].name, layouts[i].of->cls_sizeof, layouts[i].size);
             return false;
         }
-    /* Members of an object that is the library's: of a type that all know. */
+    /* Members of an object of the library's: its type is known everywhere. */
     const opal_datatype_t* const known = &ompi_mpi_double.dt.super;
     const char* const misfit = known->size == sizeof(double) && known->true_ub == sizeof(double) && known->true_lb == 0
                                    ? mca_pml_mp_misfit()
@@ -130,7 +130,7 @@ static bool address_of(void* unused, uint64_t process, void** address, size_t* l
     return result == OPAL_SUCCESS && *address != NULL;
 }
 
-/* Slow: only when somebody has failed. */
+/* Slow: only when a process has failed. */
 static bool is_source(void* unused, uint32_t context, int32_t source, uint64_t process) {
     (void)unused;
     ompi_communicator_t* const comm = ompi_comm_lookup((int)context);

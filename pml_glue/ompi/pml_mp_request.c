@@ -31,14 +31,14 @@ static int request_free(ompi_request_t** pointer) {
     *pointer = MPI_REQUEST_NULL;
     mca_pml_mp_lock();
     if (OPAL_UNLIKELY(request->active || request->completing))
-        request->freed = true; /* what it has begun goes on; the end releases it */
+        request->freed = true; /* its operation goes on; its end releases it */
     else
         release(request);
     mca_pml_mp_unlock();
     return OMPI_SUCCESS;
 }
 
-/* Sends are not cancelled: MPI leaves it to us (3.8.4), and the message may have been seen. */
+/* Sends are not cancelled: MPI leaves it to us (MPI-3.1 3.8.4), and the message may have been seen. */
 static int request_cancel(ompi_request_t* base, int flag) {
     (void)flag;
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)base;
@@ -164,7 +164,7 @@ int mca_pml_mp_code(mp_error_t error) {
     return MPI_SUCCESS;
 }
 
-/* What has no message may have a pattern instead. Returns the error's code. */
+/* The status of a request that got no message has the source and tag of its pattern. Returns the error's code. */
 int mca_pml_mp_set_bad_status(ompi_status_public_t* out, const mp_status_t* status) {
     if (status->source == MP_ANY_SOURCE) out->MPI_SOURCE = MPI_ANY_SOURCE;
     if (status->tag == MP_ANY_TAG) out->MPI_TAG = MPI_ANY_TAG;
@@ -172,7 +172,7 @@ int mca_pml_mp_set_bad_status(ompi_status_public_t* out, const mp_status_t* stat
     return mca_pml_mp_code(status->error);
 }
 
-/* mca_pml_mp_end() of most: one thread, no callback, not freed before. */
+/* mca_pml_mp_end() for most requests: one thread, no callback, not freed before. */
 static inline void end(mca_pml_mp_request_t* request) {
     if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL || request->freed || mca_pml_mp.threads)) {
         mca_pml_mp_end(request);
@@ -182,7 +182,7 @@ static inline void end(mca_pml_mp_request_t* request) {
     ompi_request_complete(&request->super, request->known);
 }
 
-/* Of the core: under the lock. */
+/* Called by the core, under the lock. */
 void mca_pml_mp_completed(void* unused, mp_request_t* core) {
     (void)unused;
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)((char*)core - offsetof(mca_pml_mp_request_t, core));
@@ -218,7 +218,7 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
     if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL ||
                       (mca_pml_mp.threads && request->known && !request->freed))) {
         request->active = true;
-        /* Who waits for others, too, and hears of an error among them frees all that show one. */
+        /* A caller that waits for others, too, and hears of an error among them frees all that show one. */
         request->error = request->super.req_status.MPI_ERROR;
         request->super.req_status.MPI_ERROR = MPI_SUCCESS;
         request->next = NULL;
@@ -229,7 +229,7 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
     request->active = false;
     if (request->freed) {
         ompi_request_complete(&request->super, false);
-        /* Of a persistent one another thread may still tell of its end before: it releases it then. */
+        /* Another thread may still tell a persistent request's end before: it releases it then. */
         if (request->completing == 0) mca_pml_mp_release_request(request);
         return;
     }
@@ -238,7 +238,8 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
 }
 
 /* Those without a callback. Nobody frees what is in the queue. A callback that is set while its request becomes
- * complete is called by who sets it, if that has seen the end. If not the request is still in the queue, for progress.
+ * complete is called by the thread that sets it, if that has seen the end. Else the request is still in the queue, for
+ * progress.
  */
 void mca_pml_mp_tell_waiting(void) {
     mca_pml_mp_request_t *last = NULL, **from = &mca_pml_mp.ended;
@@ -266,9 +267,9 @@ void mca_pml_mp_tell_waiting(void) {
     mca_pml_mp.last_ended = last;
 }
 
-/* The first of those that are at their end and have a callback, behind the one before it, whose callback may have left
- * it to be completed, and which may be released then. A persistent request may be started again, and end, before who
- * has told of its last end is back. */
+/* The first request at its end that has a callback, behind the one before it: whose callback
+ * may have left it to be completed, and which may be released then. A persistent request may
+ * be started again, and end, before the thread that has told its last end is back. */
 static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before, bool completes) {
     mca_pml_mp_lock();
     if (before != NULL) {
@@ -296,8 +297,8 @@ static bool call(ompi_request_t* request) {
     return callback == NULL || callback(request) == 0;
 }
 
-/* One at a time: who waits in a callback may wait for the next. One that is complete already has got its callback when
- * it became so. */
+/* One at a time: a callback may wait for the next request. A request
+ * that is complete already got its callback when it became so. */
 void mca_pml_mp_call_back(void) {
     mca_pml_mp_request_t* request = NULL;
     bool completes = false;
@@ -353,7 +354,7 @@ void mca_pml_mp_unpack(void* pointer, size_t offset, const void* in, size_t byte
     }
 }
 
-/* Persistent requests; also what MPI_Start of others is given by mistake is refused. */
+/* Persistent requests; refuses others that MPI_Start is given by mistake. */
 int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
     int first_error = OMPI_SUCCESS;
     for (size_t i = 0; i < count; i++) {
@@ -373,7 +374,7 @@ int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
             mca_pml_mp_start_receive(request, request->buffer, request->count, request->datatype, request->peer,
                                      request->tag, comm, MP_HINT_NON_BLOCKING);
         if (OPAL_UNLIKELY(result != OMPI_SUCCESS)) {
-            /* MPI_Startall does not look at what we return: the request says it, when it is waited for. */
+            /* MPI_Startall ignores our result: the request has it, for its wait. */
             request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(result);
             mca_pml_mp_end(request);
             first_error = first_error == OMPI_SUCCESS ? result : first_error;

@@ -1,24 +1,24 @@
 /*
- * Waiting for several requests among threads, in place of Open MPI's functions for it.
+ * Waiting for several requests among threads, instead of Open MPI's functions for it.
  *
- * Those hang one object of the waiting thread to all its requests, and whoever completes one of them updates it. An
- * error ends the wait, though others may be about to update the object, which is on a stack that is left: a peer that
- * is gone fails many requests at a time. (4.1 also waits for ever if one has failed before.) Here the object hangs at
- * the requests by a member of ours, is told once, with the lock, and taken from all of them with it.
+ * Those hang one object of the waiting thread to all its requests, and every thread that completes one of them updates
+ * it. An error ends the wait, though other threads may be about to update the object, which is on a stack that is left:
+ * a peer that is gone fails many requests at a time. (4.1 also waits for ever if one has failed before.) Here the
+ * object hangs at the requests by a member of ours, is told once, with the lock, and is taken from all of them with it.
  *
- * Left: one that MPI_Waitall calls pending and that fails before Open MPI's error handler looks at it is freed there,
- * and nobody hears of its error.
+ * Left: a request that MPI_Waitall calls pending, and that fails before Open
+ * MPI's error handler looks at it, is freed there, and nobody hears of its error.
  */
 #include "pml_mp.h"
 
 #include <stddef.h>
 
-/* Its parent sets what Open MPI looks at before it lets operators and types go. */
+/* Its parent has the fields that Open MPI reads before it lets operators and types go. */
 OBJ_CLASS_INSTANCE(mca_pml_mp_waitable_t, ompi_coll_base_nbc_request_t, NULL, NULL);
 
 struct mca_pml_mp_waiter {
     ompi_wait_sync_t sync;
-    size_t missing; /* so many have to end */
+    size_t missing; /* requests that still have to end */
     bool told;
 };
 
@@ -44,7 +44,7 @@ void mca_pml_mp_tell(mca_pml_mp_waitable_t* request) {
     wait_sync_update(&waiter->sync, 1, OPAL_SUCCESS);
 }
 
-/* As blocking messages wait (pml_mp.c): polls of our own between two of everything that Open MPI has to poll. */
+/* Blocking messages wait in the same way (pml_mp.c): polls of our own between two of Open MPI's full polls. */
 void mca_pml_mp_wait_until(const bool* complete) {
     for (int i = 1; !__atomic_load_n(complete, __ATOMIC_ACQUIRE); i++) {
         (void)mca_pml_mp_progress();
@@ -70,7 +70,7 @@ static mca_pml_mp_found_t look_at(size_t count, ompi_request_t** requests) {
             found.foreign = true;
         }
     }
-    opal_atomic_rmb(); /* what they have received is there */
+    opal_atomic_rmb(); /* their received data is there */
     return found;
 }
 
@@ -111,13 +111,13 @@ static bool wait_among_ours(size_t count, ompi_request_t** requests, bool any) {
     if (found.foreign) return false;
     if (!is_over(&found, any)) wait_until(count, requests, any);
     if (any) return true;
-    /* What the failure has ended besides is told in the next progress: MPI_Waitall says so at once. */
+    /* Other requests that the failure has ended are told in the next progress: MPI_Waitall says so at once. */
     found = look_at(count, requests);
     if (OPAL_UNLIKELY(found.failed && found.pending > 0)) opal_progress();
     return true;
 }
 
-/* One that is complete is given back to the program. Its error. */
+/* Gives a complete request back to the program. Returns its error. */
 static int give_back(ompi_request_t** pointer, ompi_status_public_t* status, bool with_error) {
     ompi_request_t* const request = *pointer;
     const int error = request->req_status.MPI_ERROR;

@@ -1,4 +1,4 @@
-/* What Open MPI 4.1 has in another way than 5.0: see pml_glue/ompi5/series.h. */
+/* Parts of Open MPI 4.1 that differ from 5.0: see pml_glue/ompi5/series.h. */
 #ifndef UCX_MP_PML_GLUE_OMPI4_SERIES_H
 #define UCX_MP_PML_GLUE_OMPI4_SERIES_H
 
@@ -26,7 +26,7 @@ static inline int mca_pml_mp_add_peer_failed(void) {
 
 static inline uint32_t mca_pml_mp_context(const ompi_communicator_t* comm) { return comm->c_contextid; }
 
-/* Of this job, on this host, with ourselves. */
+/* Processes of this job, on this host, with ourselves. */
 static inline unsigned mca_pml_mp_local_ranks(void) { return (unsigned)orte_process_info.num_local_peers + 1; }
 
 /* Nothing is in its way. */

@@ -1,7 +1,7 @@
 /*
- * Whether our stand-ins for headers of Open MPI (stand_in) are what the library was built with. Objects are filled with
- * bytes that make no sense, the library's functions construct them, and our declarations have to find everything
- * where it belongs.
+ * Checks that our stand-ins for headers of Open MPI (stand_in) equal those that the
+ * library was built with. Objects are filled with bytes that make no sense, the library's
+ * functions construct them, and our declarations have to find everything in its place.
  */
 #include "pml_glue/ompi/pml_mp.h"
 
@@ -26,7 +26,7 @@ static bool mutex_works(opal_class_t* class, int times) {
     return works;
 }
 
-/* Of this size, to the byte? Its first and last bytes are set; what is behind is not. */
+/* Whether it has this size, to the byte. Its first and last bytes are set; those behind are not. */
 static bool condition_fits(void) {
     struct {
         opal_cond_t condition;

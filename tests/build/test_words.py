@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""words.py on sentences of each kind, and on a small tree with one that is too long."""
+"""words.py on sentences of each kind, and on a small tree with some that are hard to read."""
 import pathlib
 import tempfile
 import unittest
@@ -12,7 +12,8 @@ LONG = THIRTY + ' more'
 
 
 def found(path, text):
-    return [(line, count) for line, count, _ in words.long_ones(path, text)]
+    """[(line, words, or what is wrong otherwise)]"""
+    return [(line, int(why.split()[0]) if 'words' in why else why) for line, why, _ in words.hard_ones(path, text)]
 
 
 class Texts(unittest.TestCase):
@@ -52,6 +53,37 @@ class Texts(unittest.TestCase):
         self.long(' '.join(['`a`, word'] * 16) + ' word\n', (1, 33)) # less than half of it
 
 
+class Manners(unittest.TestCase):
+    def test_begin(self):
+        for word in ('Of', 'Who', 'What', 'Likewise'):
+            for path in ('a.md', 'uct_mp/a.cc', 'uct_mp/a.h', 'pml_glue/ompi/a.c'):
+                line = '{}' if path.endswith('.md') else '/* {} */' if path.endswith('.c') else '// {}'
+                for text in (f'{word} goes.', f'First. {word} goes.', f'First: this. "{word} goes."'):
+                    self.assertEqual(found(path, line.format(text) + '\n'), [(1, f'begins with "{word}"')], (path, text))
+                for text in (f'{word}ever goes.', f'{word} goes?', f'so {word} goes.', f'`{word}` goes.'):
+                    self.assertEqual(found(path, line.format(text) + '\n'), [], (path, text))
+
+    def test_phrases(self):
+        for phrase in ('for who', 'as of'):
+            for path, text in (('a.md', f'This is {phrase} it is.\n'), ('uct_mp/a.cc', f'int a; // this is {phrase} it is\n'),
+                               ('uct_mp/a.h', f'// {phrase.capitalize()}\n// it is.\n')):
+                self.assertEqual(found(path, text), [(1, f'"{phrase if path != "uct_mp/a.h" else phrase.capitalize()}"')], path)
+        self.assertEqual(found('uct_mp/a.cc', f'// {phrase.split()[0]}\n// {phrase.split()[1]} it.\n'), [(1, '"as of"')])
+        self.assertEqual(found('uct_mp/a.cc', '// for whom, as often\n'), [])
+
+    def test_sources(self):
+        self.assertEqual(found('uct_mp/a.cc', f'// {LONG}\n'), []) # only headers and texts are held to the length
+        self.assertEqual(found('uct_mp/a.cc', 'wait(1\'000); // ms. Who waits goes.\n'), [(1, 'begins with "Who"')])
+
+    def test_blocks(self):
+        self.assertEqual(found('pml_glue/a.h', f'/*\n * {LONG}\n */\n'), [(2, 31)])
+        self.assertEqual(found('pml_glue/a.h', f'/* {THIRTY}\n * more\n */ int a;\n'), [(1, 31)])
+        self.assertEqual(found('pml_glue/a.h', f'/* {THIRTY} */\n/* more */\n'), [(1, 31)]) # as // lines
+        self.assertEqual(found('pml_glue/a.h', f'int a; /* {THIRTY}\n          more */\nint b; /* word */\n'), [(1, 31)])
+        self.assertEqual(found('pml_glue/a.h', f'/* {THIRTY} */\nint a; /* more */\n'), [])
+        self.assertEqual(found('pml_glue/a.h', f'const char* a = "/* {LONG} */";\n'), [])
+
+
 class Headers(unittest.TestCase):
     def long(self, text, *expected):
         self.assertEqual(found('uct_mp/room/a.h', text), list(expected), text)
@@ -78,7 +110,8 @@ class Trees(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder).resolve()
             for name, text in {'debt.txt': debt, 'CONTRIBUTING.md': 'Short.\n', 'uct_mp/a.h': '// Short.\n',
-                               'tests/b.h': f'// {LONG}\n', 'uct_mp/a.cc': f'// {LONG}\n', **files}.items():
+                               'tests/b.h': f'// {LONG}\n', 'tests/b.md': 'Short.\n', 'uct_mp/a.cc': f'// {LONG}\n',
+                               **files}.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
             lines = []
@@ -90,9 +123,10 @@ class Trees(unittest.TestCase):
         self.assertEqual(self.said(''), [])
 
     def test_new(self):
-        for name, text in (('uct_mp/a.h', f'// {LONG}.\n'), ('CONTRIBUTING.md', LONG)):
+        for name, text in (('uct_mp/a.h', f'// {LONG}.\n'), ('pml_glue/a.h', f'// {LONG}.\n'), ('CONTRIBUTING.md', LONG),
+                           ('perf/findings/b.md', LONG)):
             said = self.said('', **{name: text})
-            self.assertIn(f'{name}:1: a sentence of 31 words', said[0])
+            self.assertIn(f'{name}:1: a sentence: 31 words, 30 at most', said[0])
             self.assertEqual(len(said), 2)
 
     def test_debt(self):

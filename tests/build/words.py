@@ -1,15 +1,18 @@
 #!/usr/bin/python3
-"""How long a sentence may be: 30 words, in the texts of the project and in the comments of uct_mp's headers.
+"""Sentences that are hard to read, in the texts of the project and in its comments.
 
-Read: uct_mp/PROTOCOL.md, uct_mp/README.md, ARCHITECTURE.md, CONTRIBUTING.md, SOURCES.md, tests/softhca/README.md, and the //
-comments of uct_mp/**/*.h.
+- At most 30 words: in every text (*.md), and in the comments of uct_mp's and pml_glue's headers.
+- No sentence begins with Of, Who, What or Likewise, and none has "for who" or "as of": in every text, and in all comments of
+  uct_mp and pml_glue. Questions (what ends with ?) may begin so.
+
 A sentence ends with . ! or ? before a space, with a colon at the end of a line, with its paragraph, or with its item
 of a list. In a comment it also ends where the comment is alone on its line and the next one stands behind code.
 A word is what stands between spaces and has a letter or a digit; `code` counts as one word, and so does a link.
+A sentence that begins in the middle of a line of code, without a capital, is none.
 Not read: tables, headings, blocks of code, pictures, and lists of names: sentences of which at least half the words
 are code.
 
-words_debt.txt has the files with longer sentences today: `FILE COUNT`. More of them fail, and so do fewer: the list may
+words_debt.txt has the files with such sentences today: `FILE COUNT`. More of them fail, and so do fewer: the list may
 only shrink, and says what is true.
 """
 import argparse
@@ -20,8 +23,9 @@ import sys
 import sources
 
 LIMIT = 30
-TEXTS = ('uct_mp/PROTOCOL.md', 'uct_mp/README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'SOURCES.md', 'tests/softhca/README.md')
-HEADERS = 'uct_mp'
+CODE = ('uct_mp', 'pml_glue')
+BEGIN = re.compile(r'[("*_]*(Of|Who|What|Likewise)\b')
+PHRASE = re.compile(r'\b(for who|as of)\b', re.IGNORECASE)
 
 CODE_SPAN = re.compile(r'``.+?``|`[^`]*`', re.DOTALL)
 LINK = re.compile(r'\[([^\]]*)\]\([^)]*\)')
@@ -87,18 +91,20 @@ def paragraphs_of_text(text):
         yield current
 
 
-COMMENT = re.compile(r'^(?P<code>(?:[^/"\']|"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)+\'|/(?!/))*)//(?P<text>.*)$')
+BLOCK = re.compile(r'^(?P<code>(?:[^/"\']|(?<=[0-9a-fA-F])\'(?=[0-9a-fA-F])|"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)+\'|/(?![/*]))*)/\*(?P<text>.*)$')
+COMMENT = re.compile(r'^(?P<code>(?:[^/"\']|(?<=[0-9a-fA-F])\'(?=[0-9a-fA-F])|"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)+\'|/(?!/))*)//(?P<text>.*)$')
 
 
 def paragraphs_of_comments(text):
     """The same of a header's // comments; one that follows code goes on in the lines right below that stand as far right."""
     current, column = [], None
+    lines = line_comments(text)
 
     def take():
         nonlocal current
         result, current = current, []
         return [result] if result else []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         match = COMMENT.match(line)
         if not match:
             yield from take()
@@ -114,19 +120,45 @@ def paragraphs_of_comments(text):
     yield from take()
 
 
-def long_ones(path, text):
-    """[(line, words, sentence)] of a file."""
-    found = []
-    for paragraph in paragraphs_of_comments(text) if path.endswith('.h') else paragraphs_of_text(text):
+def line_comments(text):
+    """The lines with each /* */ written as // in the same columns, and what follows it on its line left out."""
+    inside = False
+    for line in text.splitlines():
+        if inside:
+            stripped = line.lstrip()
+            margin = max(len(line) - len(stripped) - 1, 0) if stripped.startswith('*') else at
+            said = stripped[1:] if stripped.startswith('*') and not stripped.startswith('*/') else stripped
+            at = margin if stripped.startswith('*') else at
+            inside = '*/' not in said and not stripped.startswith('*/')
+            yield ' ' * at + '//' + ('' if stripped.startswith('*/') else said.split('*/')[0].rstrip())
+            continue
+        match = BLOCK.match(line)
+        if not match:
+            yield line
+            continue
+        at = len(match['code'])
+        inside = '*/' not in match['text']
+        yield match['code'] + '//' + match['text'].split('*/')[0].lstrip('*').rstrip()
+
+
+def hard_ones(path, text):
+    """[(line, what is wrong, sentence)] of a file."""
+    found, header = [], path.endswith(('.h', '.md'))
+    for paragraph in paragraphs_of_text(text) if path.endswith('.md') else paragraphs_of_comments(text):
         for line, sentence in sentences_of(paragraph):
             words, code = words_of(sentence)
-            if words > LIMIT and 2 * code < words:
-                found.append((line, words, sentence))
+            begin, phrase = BEGIN.match(sentence), PHRASE.search(CODE_SPAN.sub('``', sentence))
+            if header and words > LIMIT and 2 * code < words:
+                found.append((line, f'{words} words, {LIMIT} at most', sentence))
+            if begin and not sentence.endswith('?'):
+                found.append((line, f'begins with "{begin[1]}"', sentence))
+            if phrase:
+                found.append((line, f'"{phrase[1]}"', sentence))
     return found
 
 
 def files_of(root):
-    return [path for path in TEXTS if (root / path).is_file()] + sources.listed(root, HEADERS, suffixes=('.h',))
+    return sources.listed(root, suffixes=('.md',)) + sources.listed(root, *CODE)
 
 
 def check(root, debt, out=print):
@@ -140,18 +172,17 @@ def check(root, debt, out=print):
             wrong.append(f'{debt.path.name}: not understood: {line}')
     files = files_of(root)
     for path in files:
-        found, most = long_ones(path, (root / path).read_text()), allowed.pop(path, 0)
+        found, most = hard_ones(path, (root / path).read_text()), allowed.pop(path, 0)
         total += len(found)
         if len(found) > most:
-            wrong += [f'{path}:{line}: a sentence of {words} words, {LIMIT} at most: {sentence[:60]}...'
-                      for line, words, sentence in found]
-            wrong.append(f'{path}: {len(found)} long sentences, {most} are known ({debt.path.name})')
+            wrong += [f'{path}:{line}: a sentence: {why}: {sentence[:60]}...' for line, why, sentence in found]
+            wrong.append(f'{path}: {len(found)} hard sentences, {most} are known ({debt.path.name})')
         elif len(found) < most:
-            wrong.append(f'{debt.path.name}: {path} has only {len(found)} long sentences: say so, or take it from the list')
+            wrong.append(f'{debt.path.name}: {path} has only {len(found)} hard sentences: say so, or take it from the list')
     wrong += [f'{debt.path.name}: take it from the list, it is not read: {path}' for path in sorted(allowed)]
     for line in wrong:
         out(line)
-    out(f'words: {len(files)} files, {total} long sentences, {len(wrong)} violations')
+    out(f'words: {len(files)} files, {total} hard sentences, {len(wrong)} violations')
     return not wrong
 
 
@@ -159,15 +190,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--root', type=pathlib.Path, default=sources.ROOT)
     parser.add_argument('--debt', type=pathlib.Path, default=pathlib.Path(__file__).with_name('words_debt.txt'))
-    parser.add_argument('--list', action='store_true', help='print every long sentence, also those that are known')
+    parser.add_argument('--list', action='store_true', help='print every hard sentence, also those that are known')
     parser.add_argument('--count', action='store_true', help='print the list of debts as it would have to be')
     arguments = parser.parse_args()
     root = arguments.root.resolve()
     if arguments.list or arguments.count:
         for path in files_of(root):
-            found = long_ones(path, (root / path).read_text())
-            for line, words, sentence in found if arguments.list else []:
-                print(f'{path}:{line}: {words}: {sentence}')
+            found = hard_ones(path, (root / path).read_text())
+            for line, why, sentence in found if arguments.list else []:
+                print(f'{path}:{line}: {why}: {sentence}')
             if found and arguments.count:
                 print(path, len(found))
         return 0

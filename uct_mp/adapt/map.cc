@@ -14,17 +14,17 @@ std::vector<Source> by_weight(std::span<const Source> sources) {
     for (const Source& source : sources)
         if (source.count > 0) sorted.push_back(source);
     std::ranges::sort(sorted, [](const Source& a, const Source& b) {
-        return a.count != b.count ? a.count > b.count : a.id < b.id; // the same for the same counts
+        return a.count != b.count ? a.count > b.count : a.id < b.id; // equal counts have a fixed order
     });
     return sorted;
 }
 
-// Looks at this source's ring for each time that all are polled.
+// How often this source's ring is looked at each time that all are polled.
 double looks(const Source& source, double busiest, const Limits& limits) {
     return source.count * limits.cold_every >= busiest ? 1 : 1.0 / limits.cold_every;
 }
 
-// A message finds half of the rings polled in vain. It is the busiest source that keeps the receiver polling.
+// A message finds half of the rings polled in vain. The busiest source keeps the receiver polling.
 double polling(double busiest, double looked, const Costs& costs) { return busiest * looked / 2 * costs.miss; }
 
 double credits(double count, const Costs& costs, const Limits& limits) {

@@ -1,4 +1,4 @@
-// Which sources get RC, or which ones a ring, and what that saves (AQPS figure 6: FIND_MAP).
+// Chooses the sources that get RC, or those that get a ring, and says what that saves (AQPS figure 6: FIND_MAP).
 //
 // In AQPS the receiver decides both in one map, since RC always comes with a ring. Here RC is the sender's choice, for
 // peers, and rings are the receiver's, with RC or without. What one saves does not depend on the other, and each has
@@ -27,11 +27,11 @@ enum class Service : std::uint8_t {
     return kNames[static_cast<unsigned>(service)];
 }
 
-// A source, and what is known of it in some time window.
+// A source, and its numbers in some time window.
 struct Source {
     std::uint32_t id = 0;
     double count = 0;              // messages
-    Service now = Service::shared; // what it has: keeping that costs nothing
+    Service now = Service::shared; // its present service, which costs nothing to keep
     bool refuses_rc = false;       // its own limit is reached
 };
 
@@ -52,12 +52,13 @@ public:
     void set(std::uint32_t id, Service service);
 };
 
-// The best map: of rings if limits.rings is not 0, else of RC. The heaviest sources get it that do not refuse. Only
-// what a source does not have yet is charged with make_rc and make_ring. In AQPS everything is, which favours the
-// present map in the windows to come. O(k log k) for k sources, by sums over the heaviest i. `sources` in any order.
+// The best map: of rings if limits.rings is not 0, else of RC. The heaviest sources that do not refuse get it. A source
+// is charged with make_rc or make_ring only for a service that it does not have yet. AQPS charges all, which favours
+// the present map in the windows to come. O(k log k) for k sources, by sums over the heaviest i. `sources` in any
+// order.
 [[nodiscard]] Mapping find_map(std::span<const Source> sources, const Costs& costs, const Limits& limits);
 
-// ns that this map would have saved with those counts, all of it made before (paper, T2 and T3).
+// ns that this map would have saved with those counts, if it had existed before (AQPS, T2 and T3).
 [[nodiscard]] double value(const Mapping& of, std::span<const Source> sources, const Costs& costs,
                            const Limits& limits);
 

@@ -10,10 +10,10 @@ namespace {
 
 constexpr double kHalfLives[] = {1, 4, 16, 64}; // in uses per place
 constexpr double kMemory = 20;                  // searches per place after which a loss counts 1/e
-constexpr double kClearly = 0.97;               // who has lost less than this part of what the leader has, leads
-constexpr double kAFew = 4;                     // ... and by so many less
+constexpr double kClearly = 0.97;               // an expert with fewer losses than this part of the leader's
+constexpr double kAFew = 4;                     // ... and so many fewer takes the lead
 constexpr double kMostDear = 16;                // times as dear as others, or as cheap
-constexpr std::uint16_t kMostTorn = 7;          // lru_m tells no more apart
+constexpr std::uint16_t kMostTorn = 7;          // lru_m counts no further
 
 } // namespace
 
@@ -32,7 +32,7 @@ double Victims::price(const Peer& peer) const {
 }
 
 void Victims::connected(Key peer, double took) {
-    constexpr double kOwn = 0.5, kAll = 1.0 / 16; // part of a new one in the mean
+    constexpr double kOwn = 0.5, kAll = 1.0 / 16; // part of a new value in the mean
     if (!(took > 0)) return;
     float& known = peers_[peer].took;
     known = static_cast<float>(known > 0 ? known + kOwn * (took - known) : took);
@@ -52,7 +52,7 @@ void Victims::hold(Expert expert, Entry& entry) {
     entry.second.held |= bit;
     std::vector<Entry*>& held = held_[expert];
     if (held.size() < places_) return held.push_back(&entry);
-    // One use of those that are worth the same is as good as another: the older one goes.
+    // Uses of connections of equal worth are equally good: the older one goes.
     const auto less = [&](const Entry* a, const Entry* b) {
         const double x = worth(expert, a->second), y = worth(expert, b->second);
         return x != y ? x < y : a->second.at < b->second.at;
@@ -111,7 +111,7 @@ unsigned Victims::tear_downs(Key peer) const {
     return found == peers_.end() ? 0 : found->second.torn;
 }
 
-// Those that nobody has wanted for longest, unless an expert holds them.
+// Forgets those that nobody has wanted for longest, unless an expert holds them.
 void Victims::forget_some() {
     std::vector<std::uint64_t> times;
     for (const auto& [key, peer] : peers_)

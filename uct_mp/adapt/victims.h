@@ -1,19 +1,20 @@
-// Whose connection gives way when another one is wanted and there is no room for both (ACTS: its LRU and LRU-M,
-// and one of ours).
+// Chooses the connection that gives way when another one is wanted and
+// there is no room for both (ACTS: its LRU and LRU-M, and one of ours).
 //
-// A peer is used, or not, between two searches for a victim: nobody counts how often. So nothing is paid on the data
-// path. All policies are told the same: which connections there are, and which of them have been used since the search
-// before (the bit of CLOCK).
+// A peer is used, or not, between two searches for a victim: uses are not counted. So
+// nothing is paid on the data path. All policies are told the same: which connections
+// there are, and which of them have been used since the search before (the bit of CLOCK).
 //
 // lru     the one that has not been used for longest.
 // lru_m   ACTS: of those with the fewest tear-downs so far, the one that has not been used for longest.
-// leader  follows whoever would have done best lately. Each of a few experts keeps a set of as many peers as there are
-//         places, as if it alone had decided from the beginning. They go by recency, by how often a peer was used (with
-//         several half-lives), or keep the old ones, which is right for loops. What each of them would have had to
-//         connect again is counted, and forgotten by and by. The victim is one that the leader would not hold. Another
-//         expert takes the lead when it is clearly better: so there is no swinging.
-//         Connections are not equally dear: one with whom all connect has others to serve first. All experts but those
-//         for loops weigh by how long the last ones took: uses as they are, recency as GreedyDual does (Young 1994).
+// leader  follows the expert that would have done best lately. Each of a few experts keeps a set of as many peers as
+//         there are places, as if it alone had decided from the beginning. Experts go by recency, by how often a peer
+//         was used (with several half-lives), or keep the old ones, which is right for loops. The connections that each
+//         of them would have had to make again are counted, and forgotten by and by. The victim is one that the leader
+//         would not hold. Another expert takes the lead only when it is clearly better.
+//         Connections are not equally dear: a peer with which all connect has others to serve first. All experts but
+//         those for loops weigh by how long the last connections took: uses as they are, recency as GreedyDual does
+//         (Young 1994).
 //
 // Pure: no clock, no I/O. Threads: one at a time.
 #pragma once
@@ -51,16 +52,16 @@ private:
     enum Expert : unsigned { recent, often, oftener = often + 3, old, kExperts };
     static constexpr unsigned kCounts = oftener - often + 1; // experts that count
     struct Peer {
-        std::uint64_t at = 0;      // of its last use, counted in uses
-        double credit = 0;         // as of then: the price, on top of what the last one that went had
+        std::uint64_t at = 0;      // time of its last use, counted in uses
+        double credit = 0;         // GreedyDual: its price, plus the credit of the last victim at that time
         float took = 0;            // ns for a connection; 0: not known
-        float count[kCounts] = {}; // uses, halved every so often, as of then
-        std::uint8_t held = 0;     // bit e: by expert e
+        float count[kCounts] = {}; // uses at that time, halved every so often
+        std::uint8_t held = 0;     // bit e: expert e holds it
         std::uint16_t torn = 0;
     };
     using Entry = std::pair<const Key, Peer>;
 
-    [[nodiscard]] double worth(Expert expert, const Peer& peer) const; // the least goes
+    [[nodiscard]] double worth(Expert expert, const Peer& peer) const; // the peer of the least worth goes
     [[nodiscard]] double price(const Peer& peer) const;                // of a connection; 1: as others
     [[nodiscard]] double halved(unsigned count, const Peer& peer) const;
     void hold(Expert expert, Entry& entry);
@@ -72,7 +73,7 @@ private:
     std::unordered_map<Key, Peer> peers_;
     std::vector<Entry*> held_[kExperts];
     double losses_[kExperts] = {};
-    double credit_ = 0; // of the one that went last
+    double credit_ = 0; // of the last victim
     double took_ = 0;   // ns for a connection, of late
     Expert leader_ = recent;
 };

@@ -48,7 +48,7 @@ Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::ui
         counts_.restart(now);
         return verdict;
     }
-    if (std::exchange(first_, false) && present.choices.empty()) { // whatever it saves
+    if (std::exchange(first_, false) && present.choices.empty()) { // the first map is taken whatever it saves
         end_ = now;
         verdict.why = Why::first;
         idle_ = extended.map.choices.empty();

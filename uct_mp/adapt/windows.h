@@ -5,10 +5,10 @@
 // it is taken, and its window becomes the current one.
 //
 // Where AQPS is silent or can be bettered:
-// - If neither wins the current window is extended to now. Else the short one would keep its length for ever.
+// - If neither wins, the current window is extended to now. Else the short one would keep its length for ever.
 // - The short one has two slices or more.
-// - What exists already is not charged again (find_map()).
-// - While nobody has been given anything the first map is taken, whatever it saves, also by a later look.
+// - A service that exists already is not charged again (find_map()).
+// - While no peer has been given anything, the first map is taken, whatever it saves, also by a later look.
 // - The interval is halved when the pattern changes, and doubled when nothing does. So phases of some 10 ms are seen.
 //
 // Threads: one.
@@ -36,18 +36,18 @@ public:
 
     // The end of the present slice, ns.
     [[nodiscard]] Nanos slice_end() const { return counts_.end() + interval_ / Tuning::kSlices; }
-    // What has come in the slice that ends now, by id. True: look() now.
+    // Adds the messages of the slice that ends now, by id. True: look() now.
     [[nodiscard]] bool end_slice(Nanos now, std::vector<Counts::Entry> entries);
-    // `present`: what sources have now. `refusing`: those that will not take RC for now, by id.
+    // `present`: the sources' services now. `refusing`: those that will not take RC for now, by id.
     [[nodiscard]] Verdict look(const Mapping& present, const std::vector<std::uint32_t>& refusing);
 
-    // What is known of them now.
+    // The sources with their present numbers.
     void set(const Costs& costs, const Limits& limits) { tuning_.costs = costs, tuning_.limits = limits; }
 
     [[nodiscard]] Nanos interval() const { return interval_; }
     [[nodiscard]] Nanos begin() const { return begin_; } // of the current window
     [[nodiscard]] const Counts& counts() const { return counts_; }
-    // What another map must save now, ns a message.
+    // The gain that another map must have now, ns a message.
     [[nodiscard]] double least_gain() const { return idle_ ? 0 : tuning_.least_gain; }
 
 private:
@@ -65,7 +65,7 @@ private:
     Nanos begin_, end_;   // of the current window [beta, epsilon)
     unsigned slices_ = 0; // since the last look
     bool first_ = true;
-    bool idle_ = true; // nobody has been given anything yet: whatever it saves
+    bool idle_ = true; // no peer has been given anything yet: the first map is taken whatever it saves
 };
 
 [[nodiscard]] constexpr const char* name(Windows::Why why) {

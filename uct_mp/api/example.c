@@ -38,7 +38,7 @@ static void need(int holds, const char* what) {
     exit(1);
 }
 
-/* What a process tells the other one, over a socket: a program has its own way to do this. */
+/* Exchanged by the two processes over a socket: a program has its own way to do this. */
 typedef struct hello {
     unsigned char device[64], interface[64], key[256];
     uint64_t memory; /* where the other process writes; `key` is for it */
@@ -53,7 +53,7 @@ static uct_iface_h interface;
 static uct_ep_h ep;
 static uct_mem_h handle;
 static uct_rkey_bundle_t key;
-static unsigned char *written, *source, *got; /* BYTES each: what the peer writes, what we write, what we read */
+static unsigned char *written, *source, *got; /* BYTES each: the peer writes, we write, we read */
 static uint64_t remote;                       /* the peer's `written` */
 static int told;                              /* the peer's message has come */
 
@@ -104,7 +104,7 @@ static void open_interface(void) {
     CHECK(uct_iface_set_am_handler(interface, DONE, take, NULL, 0));
 }
 
-/* Source of puts, target of gets, and what the peer accesses: one registration, with all adapters. */
+/* Source of puts, target of gets, and memory for the peer: one registration, with all adapters. */
 static void register_memory(void) {
     void* block = NULL;
     const size_t all = 3 * (size_t)BYTES;
@@ -151,7 +151,7 @@ static int again(ucs_status_t status) {
     return status == UCS_ERR_NO_RESOURCE;
 }
 
-/* No completion of its own: flush() tells when all that was started is done. */
+/* No completion of its own: flush() tells when all operations are done. */
 static void put(size_t offset, size_t bytes) {
     const uct_iov_t from = {.buffer = source + offset, .length = bytes, .memh = handle, .count = 1};
     while (again(uct_ep_put_zcopy(ep, &from, 1, remote + offset, key.rkey, NULL))) {}

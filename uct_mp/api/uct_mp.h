@@ -6,8 +6,8 @@
  * Link libuct_mp.so, or look the functions up with dlsym(): both must be the library that UCX has loaded.
  * Threads: as every UCT call, from the thread that uses the endpoint's worker.
  *
- * Stable: what is declared here stays, with these values; functions are added, and fields at the end of structures. Not
- * stable: everything else that the library exports (it is for its own programs and modules).
+ * Stable: the declarations here stay, with these values; functions are added, and fields at the end of
+ * structures. Not stable: everything else that the library exports (it is for its own programs and modules).
  */
 #ifndef UCT_MP_H
 #define UCT_MP_H
@@ -21,12 +21,12 @@ extern "C" {
 #endif
 
 /*
- * What the caller knows about the operations that follow (communication marker, dissertation 6.2.3). Policies that
- * don't care ignore it; `default` and `epc` cut large operations for one that is waited for, and keep them whole in a
- * window of many. It changes speed, never results.
+ * The caller's knowledge of the next operations (communication marker, dissertation
+ * 6.2.3). Other policies ignore it; `default` and `epc` cut large operations for one that
+ * is waited for, and keep them whole in a window of many. It changes speed, never results.
  */
 typedef enum uct_mp_hint {
-    UCT_MP_HINT_NONE = 0,       /* nothing is known; what every endpoint starts with */
+    UCT_MP_HINT_NONE = 0,       /* nothing is known; every endpoint starts with it */
     UCT_MP_HINT_BLOCKING,       /* the caller waits for each operation: shortest time of one */
     UCT_MP_HINT_NON_BLOCKING,   /* many are under way: highest rate of all */
     UCT_MP_HINT_COLLECTIVE,     /* steps of a collective: waited for, whatever the calls look like */
@@ -45,9 +45,9 @@ typedef struct uct_mp_path {
     char local_rail[32];            /* "mlx5_0:1" */
     uint16_t local_lid, remote_lid; /* path bits included; RoCE: 0 */
     uint32_t state;                 /* 0 up, 1 suspect, 2 down, 3 probing, 4 recovering */
-    double weight;                  /* of policies that have weights */
+    double weight;                  /* for policies that have weights */
     double write_rate, read_rate;   /* measured, bytes per nanosecond; 0: not yet */
-    double latency;                 /* of small messages, smoothed, nanoseconds */
+    double latency;                 /* small messages', smoothed, nanoseconds */
     uint64_t written, read;         /* bytes completed so far */
     uint64_t in_flight;             /* bytes posted and not completed */
 } uct_mp_path_t;
@@ -60,20 +60,20 @@ typedef struct uct_mp_path {
 ucs_status_t uct_mp_ep_query_paths(uct_ep_h ep, uct_mp_path_t* paths, size_t path_size, unsigned* count);
 
 /*
- * How many adapters the interface's rails are on. With several, whoever sees a message need not see what was written
- * before it over another one: a fence or flush behind writes costs messages.
+ * How many adapters the interface's rails are on. With several, a peer that sees a message need
+ * not see earlier writes over another adapter: a fence or flush behind writes costs messages.
  * UCS_ERR_UNSUPPORTED: not an interface of mp_rc or mp_dc.
  */
 ucs_status_t uct_mp_iface_query_adapters(uct_iface_h iface, unsigned* count);
 
 /*
- * Queues that wait: tasks that an adapter executes while no processor looks. A queue leads to one peer over one rail. A
- * task is a list: wait for words of ours, put data into the peer's memory, put a word behind it. A word is 8 bytes of
- * registered memory, aligned, with one writer. It never passes a value that somebody waits for: what is compared is
- * equality. Of data and words that came over one queue, the word is behind.
+ * Queues that wait: tasks that an adapter executes while no processor looks. A queue leads to one peer over
+ * one rail. A task is a list: wait for words of ours, put data into the peer's memory, put a word behind it.
+ * A word is 8 bytes of registered memory, aligned, with one writer. A wait compares for equality, so a word
+ * must never pass a value that somebody waits for. A word follows its data if both came over one queue.
  *
- * Nothing of it happens unless these functions are called. The adapter has to be one that waits for data (raw requests
- * of the mlx5 interface); whether it is so is found out by trying. That has been tried with the emulated adapter only.
+ * Nothing happens unless these functions are called. The adapter has to be one that waits for data (raw requests
+ * of the mlx5 interface); trying shows whether it is. That has been tried with the emulated adapter only.
  *
  * Threads: that of the interface's worker. All queues of an interface are gone when it closes: a handle must not be
  * used afterwards, not even to destroy it. Bounded: so many queues per rail and requests per adapter, see the errors of
@@ -83,36 +83,36 @@ ucs_status_t uct_mp_iface_query_adapters(uct_iface_h iface, unsigned* count);
 typedef struct uct_mp_task_queue* uct_mp_task_queue_h;
 
 enum {
-    UCT_MP_TASK_HALF_SIZE = 32, /* bytes: what a half of a queue tells the other one, to be connected */
-    UCT_MP_TASK_ENDED_SIZE = 24 /* bytes: what it tells when it is dead */
+    UCT_MP_TASK_HALF_SIZE = 32, /* bytes: a half of a queue tells the other one, to be connected */
+    UCT_MP_TASK_ENDED_SIZE = 24 /* bytes: it tells them when it is dead */
 };
 
 /* Fields are only ever added at the end. */
 typedef struct uct_mp_task_queue_attr {
-    uint64_t posted, done; /* tasks; of them, complete for certain */
+    uint64_t posted, done; /* tasks: posted, and complete for certain */
     int failed, dead;      /* it executes nothing more; nothing leaves or arrives any more */
 } uct_mp_task_queue_attr_t;
 
 /*
  * Whether a rail (by its number, from 0) has an adapter that waits. The first call begins a self-test of some
- * milliseconds. UCS_INPROGRESS: call progress and ask again; UCS_ERR_UNSUPPORTED: it does not, or not an interface of
- * mp_rc or mp_dc; UCS_ERR_UNREACHABLE: it can't be tried now, as its port is down, its adapter has died or lacks
- * something; UCS_ERR_INVALID_PARAM: no such rail; UCS_ERR_NO_MEMORY.
+ * milliseconds. UCS_INPROGRESS: call progress and ask again. UCS_ERR_UNSUPPORTED: it does not, or not an interface of
+ * mp_rc or mp_dc. UCS_ERR_UNREACHABLE: it cannot be tried now, as its port is down, its adapter has died or lacks
+ * something. UCS_ERR_INVALID_PARAM: no such rail. UCS_ERR_NO_MEMORY.
  */
 ucs_status_t uct_mp_tasks_query(uct_iface_h iface, unsigned rail);
-/* Takes what is complete of all queues, and goes on with self-tests. How many completions. */
+/* Takes completions of all queues, and goes on with self-tests. Returns the number of completions. */
 unsigned uct_mp_tasks_progress(uct_iface_h iface);
 
 /*
  * A half of a queue that has `depth` requests (waits, writes and words; 1 to 1024) under way at most. A command to the
- * adapter, and another one to connect. UCS_ERR_UNSUPPORTED: uct_mp_tasks_query() has not said UCS_OK;
- * UCS_ERR_NO_RESOURCE: there are too many; UCS_ERR_UNREACHABLE: the port is down, or the adapter has died;
- * UCS_ERR_INVALID_PARAM: no such rail, or another depth; UCS_ERR_IO_ERROR: the adapter refuses; UCS_ERR_NO_MEMORY.
+ * adapter, and another one to connect. UCS_ERR_UNSUPPORTED: uct_mp_tasks_query() has not said UCS_OK.
+ * UCS_ERR_NO_RESOURCE: there are too many. UCS_ERR_UNREACHABLE: the port is down, or the adapter has died.
+ * UCS_ERR_INVALID_PARAM: no such rail, or another depth. UCS_ERR_IO_ERROR: the adapter refuses; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t uct_mp_task_queue_create(uct_iface_h iface, unsigned rail, unsigned depth, uct_mp_task_queue_h* queue);
-/* Whatever it has under way is lost. Who wants to know how far it has come ends it before. */
+/* Its tasks under way are lost. To know how far it has come, end it before. */
 void uct_mp_task_queue_destroy(uct_mp_task_queue_h queue);
-/* What is to be told to the other half: UCT_MP_TASK_HALF_SIZE bytes. */
+/* The bytes for the other half: UCT_MP_TASK_HALF_SIZE of them. */
 ucs_status_t uct_mp_task_queue_tell(uct_mp_task_queue_h queue, void* half);
 /*
  * UCS_ERR_INVALID_PARAM: `half` is none, or of another kind of network, or it is connected already; UCS_ERR_IO_ERROR:
@@ -139,19 +139,19 @@ ucs_status_t uct_mp_task_post(uct_mp_task_queue_h queue);
 /* `size`: sizeof(*attr) of the caller. After uct_mp_tasks_progress(). */
 ucs_status_t uct_mp_task_queue_query(uct_mp_task_queue_h queue, uct_mp_task_queue_attr_t* attr, size_t size);
 /*
- * Ends our half. UCS_INPROGRESS: call progress, and again. UCS_OK: it is dead; `ended`, UCT_MP_TASK_ENDED_SIZE bytes,
- * is to be told to the other half; at once where the adapter has died. UCS_ERR_IO_ERROR: the adapter refuses, and the
- * queue is as it was.
+ * Ends our half. UCS_INPROGRESS: call progress, and again. UCS_OK: it is dead, at once
+ * where the adapter has died. Then tell the other half `ended`, UCT_MP_TASK_ENDED_SIZE
+ * bytes. UCS_ERR_IO_ERROR: the adapter refuses, and nothing has changed.
  */
 ucs_status_t uct_mp_task_queue_end(uct_mp_task_queue_h queue, void* ended);
 /*
- * What the dead other half has told: how many of our tasks are complete for certain. Those behind have arrived or not,
- * in order, and the other side's words tell which; nothing of them comes any more. UCS_INPROGRESS: our half is not dead
- * yet; UCS_ERR_INVALID_PARAM: not what a dead half tells.
+ * Takes the dead other half's bytes: how many of our tasks are complete for certain. Later tasks
+ * have arrived or not, in order, and the other side's words tell which; no more of them will arrive.
+ * UCS_INPROGRESS: our half is not dead yet; UCS_ERR_INVALID_PARAM: not the bytes of a dead half.
  */
 ucs_status_t uct_mp_task_queue_how_far(uct_mp_task_queue_h queue, const void* ended, size_t size, uint64_t* done);
 
-/* Of the library that is loaded: "0.1.0". */
+/* The version of the library that is loaded: "0.1.0". */
 const char* uct_mp_version(void);
 
 #ifdef __cplusplus

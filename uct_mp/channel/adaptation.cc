@@ -25,8 +25,8 @@ constexpr double kGain = 0.25;   // of the means
 // together take no longer than the time that they have been sent in.
 constexpr double kHope = 0.25;
 constexpr unsigned kStale = 32; // windows after which it is to be known anew what messages take by DC
-// What each side says and hears until a path of RC is there and is left again: a dozen datagrams, ns. An estimate: it
-// is not measured.
+// Messages of each side until a path of RC is there and is left again: a dozen datagrams, ns. An estimate: it is not
+// measured.
 constexpr double kTalk = 10'000;
 
 bool is_known(const schedule::Path& path) { return path.latencies >= kSamples; }
@@ -72,8 +72,8 @@ void Adaptation::connected(Channel& channel) {
         (void)core_.observer->serve_by(channel, Service::rc, Reason::first_peers);
 }
 
-// Nobody is chosen, so nothing is measured for that, and nobody goes by DC to show what it takes. Who has refused is
-// asked again, later and later: it may have had no endpoint yet.
+// Nobody is chosen, so nothing is measured for that, and nobody goes by DC to show what it takes. A peer that has
+// refused is asked again, later and later: it may have had no endpoint yet.
 void Adaptation::serve_all() {
     const Nanos now = windows_->counts().end();
     const bool again = now >= next_trial_;
@@ -101,7 +101,7 @@ std::uint64_t Adaptation::Seen::note_sent(const Channel& channel, std::uint32_t 
     return all - std::exchange(sent, all);
 }
 
-// What came and went since the last time, by slot: a peer that is parked and connects again is the same one.
+// Messages since the last time, in and out, by slot: a peer that is parked and connects again is the same one.
 std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
     std::vector<adapt::Counts::Entry> entries;
     std::vector<std::uint32_t> heard;
@@ -151,7 +151,7 @@ void Adaptation::end_slice(Nanos now) {
     if (all_have_room()) return serve_all();
     const bool measured = core_.config.adapt.measured;
     if (measured) measure();
-    // Who may get RC next does not wait for all of it.
+    // A candidate for RC does not wait for all of it.
     if (measured && (rc_saves() > 0 || (!saving_.known && dc_latency_.known))) core_.halves.keep(1);
     if (due) choose_among_askers();
     if (due) end_reference();
@@ -164,7 +164,7 @@ void Adaptation::end_slice(Nanos now) {
     if (due) clear_refusals();
 }
 
-// What a loaded moment has shown need not last: nobody has RC then who could show something else.
+// The result of a loaded moment need not last: then no peer has RC that could show another one.
 void Adaptation::doubt_saving() {
     const Nanos now = windows_->counts().end();
     const bool nobody = std::ranges::none_of(peers_, [](const Peer& peer) { return peer.has_rc(); });
@@ -203,7 +203,7 @@ void Adaptation::end_reference() {
             (void)core_.observer->serve_by(*peer.channel, Service::rc, looks_ ? Reason::counts : Reason::first_peers);
 }
 
-// Who has refused may be asked again when we look next.
+// A peer that has refused may be asked again at the next look.
 void Adaptation::clear_refusals() {
     for (const Peer& peer : peers_)
         if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::refusal);
@@ -220,8 +220,8 @@ void Adaptation::leave_all() {
     core_.halves.keep(0);
 }
 
-// What messages to the same peer took by DC and take by RC. Who is far, or whom all send to, is slow by both.
-// The latency by DC is that of the time before, if the paths of DC are spare now: not of long before.
+// Times of messages to the same peer, by DC and by RC. A far peer, or one that all send to, is slow by both. The
+// latency by DC is that of the time before, if the paths of DC are spare now: not of long before.
 void Adaptation::measure() {
     double saved = 0, weight = 0;
     const Nanos since = windows_->counts().end() - std::min(windows_->counts().end(), windows_->interval());
@@ -335,7 +335,7 @@ void Adaptation::look() {
         const std::uint32_t slot = peer.channel->local_id & kSlotMask;
         const Served served = core_.observer->served(*peer.channel);
         places = std::max(places, served.places);
-        // Who has RC because it has wished so itself needs no wish of ours.
+        // A peer that has RC by its own wish needs no wish of ours.
         const bool theirs = served.theirs == Service::rc && served.ours != Service::rc;
         others += theirs;
         refusals_ += served.refused;
@@ -360,7 +360,7 @@ void Adaptation::look() {
     }
 }
 
-// What is left makes room for what is wished.
+// Peers that lose RC make room for the wished ones.
 void Adaptation::apply(const adapt::Mapping& map) {
     for (const Service service : {Service::shared, Service::rc})
         for (const Peer& peer : peers_) {
@@ -371,7 +371,7 @@ void Adaptation::apply(const adapt::Mapping& map) {
 }
 
 // The destination chooses: of those that have asked for RC, and of those that we would like to have it, the heaviest
-// keep it. Each wish of a peer counts once: who does not come again has no use for it. Of our own wishes only those
+// keep it. Each wish of a peer counts once: who does not come again has no use for it. Only those of our own wishes
 // count that look() is going to take, once there is room.
 void Adaptation::choose_among_askers() {
     const std::vector<adapt::Source> counts = windows_->counts().since(windows_->begin());

@@ -1,29 +1,30 @@
-// Who gets RC: counts what comes and goes over each channel, measures what RC saves, and wishes (adapt/, AQPS).
+// Chooses the peers that get RC: counts messages of each channel, measures the gain of RC, and wishes it (adapt/,
+// AQPS).
 //
 // At the end of each slice of time the numbers of all channels are read: their differences are the counts, so the data
-// path pays nothing. After eight slices the time windows are looked at (adapt::Windows). What another map would save is
-// wished from the peers (Interface::serve_by); a refusal counts until the next look.
+// path pays nothing. After eight slices the time windows are looked at (adapt::Windows). A better map is wished from
+// the peers (Interface::serve_by); a refusal counts until the next look.
 //
 // Both directions count, since a queue pair serves both, and each side wishes by itself: who sends knows what its DC
-// initiators cost, and who receives may not. Who is asked by more than it can serve keeps the heaviest.
+// initiators cost, and who receives may not. A peer that is asked by more than it can serve keeps the heaviest.
 //
-// What RC saves is the difference of the latencies that paths of both kinds to the same peers have shown
+// The gain of RC is the difference of the latencies that paths of both kinds to the same peers have shown
 // (schedule::PathTable). So it has contention, reconnects and cache misses in it. When those of DC are known the
-// busiest peer gets RC for trial. A trial ends, whether it has shown something or not. What DC took before, where RC
-// has taken over, is forgotten after a while: then one of them goes by DC for a window, ever less often. Likewise it is
-// tried again, ever less often, if RC has saved nothing. What RC costs is what both sides pay for commands: who is
+// busiest peer gets RC for trial. A trial ends, whether it has shown something or not. Where RC has taken over, DC's
+// latency is forgotten after a while. Then one of them goes by DC for a window, ever less often. RC is tried again,
+// too, ever less often, if it has saved nothing. The cost of RC is that of both sides' commands: a process that is
 // waited for delays others.
 //
 // A flood hides in its latencies what it saves that DC initiators need not turn to other targets. That is measured
-// apart (DcTurns), and weighed by the part of all messages that turn, as it follows from the counts. What RC saves is
-// the larger of the two, since either may have the other in it.
+// apart (DcTurns), and weighed by the part of all messages that turn, as it follows from the counts. The gain is the
+// larger of the two, since either may include the other.
 //
 // Eager, while there are no more peers than may have RC: all have it, so nobody is chosen and nothing is measured.
 //
 // Writes and reads count at the side that posts them, by their requests: a large one is as many as it has pieces.
 // Each of them may make an initiator turn. The few requests that carry nothing (acknowledgments, markers) count, too.
 //
-// Who calls: Progress, now and then; Peers, Ends and recovery tell. Slow path.
+// Callers: Progress, now and then; Peers, Ends and recovery tell. Slow path.
 // Threads: the interface's.
 #pragma once
 

@@ -168,7 +168,7 @@ bool Admission::is_unused(const Channel& channel) const {
 unsigned Admission::start_waiting(Nanos now) {
     const Held places = held();
     unsigned all = places.all;
-    // Who has been asked and computes will agree: nothing is sent there any more.
+    // A peer that was asked and computes will agree: nothing is sent there any more.
     const unsigned silent = std::min(places.silent, core_.config.max_connections);
     std::erase_if(waiting_, [&](const Waiting& one) {
         return holds_place(*one.channel) || one.channel->ending.buried ||
@@ -237,7 +237,7 @@ void Admission::look() {
     if (missing > ending && most > ending) seek(std::min(std::min(missing, most) - ending, kMostVictims), now);
     looked_ = core_.services.now();
     took_ = looked_ - now;
-    // What happens to channels sets `due`. That one has become idle nobody tells.
+    // Events of channels set `due`. That one has become idle nobody tells.
     look_in(std::max(pause_, took_));
     pause_ = std::min(2 * pause_, kMostPause);
 }

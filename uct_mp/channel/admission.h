@@ -1,20 +1,19 @@
 // How many peers may be connected at once (Config::max_connections; ACTS): who waits for a connection, and whose
 // gives way.
 //
-// Who wants a peer takes a free place, or waits in order of arrival. Meanwhile idle connections are asked to end
-// (Endings::park), which adapt::Victims chooses; endpoints do not notice. A peer's request that finds no place is not
-// answered: as soon as there is one it is this side that asks, and both requests cross (PROTOCOL.md R214).
+// A channel that wants a peer takes a free place, or waits in order of arrival. Meanwhile idle connections are asked to
+// end (Endings::park), which adapt::Victims chooses; endpoints do not notice. A peer's request that finds no place is
+// not answered: as soon as there is one it is this side that asks, and both requests cross (PROTOCOL.md R214).
 //
 // Nobody waits for ever. Two that are full of handshakes with each other have nothing to park: then, and for whoever
 // has waited for kPatience, there are kBeyond places more. Peers that are never idle cannot be parked: whoever has
-// waited for kDespair is connected all the same. Who has more connections than places parks until it has not.
-// A peer that computes does not answer for as long: others are asked after kAnswer, and who has waited for kPatience
-// may have its place. While our program computes requests of peers get places beyond the limit after kAway: up to twice
-// as many, after kDespair any number. What is missing before a connection is idle is asked for again ever less often.
-// Who takes the last place has a victim sought at once, if somebody has had to wait lately: so there is a place when
-// the next peer is wanted.
-// No thrash: a connection that we have asked for is kept until something went over it, for kFresh at most. A peer that
-// refuses is left alone for a while, which doubles.
+// waited for kDespair is connected all the same. A side with more connections than places parks some. A peer that
+// computes does not answer for as long: others are asked after kAnswer, and who has waited for kPatience may have its
+// place. While our program computes requests of peers get places beyond the limit after kAway: up to twice as many,
+// after kDespair any number. Answers that are missing before a connection is idle are asked for ever less often. When
+// the last place is taken, a victim is sought at once, if a channel has had to wait lately. So there is a place when
+// the next peer is wanted. No thrash: a connection that we have asked for is kept until something went over it, for
+// kFresh at most. A peer that refuses is left alone for a while, which doubles.
 //
 // Nothing is paid on the data path: whether a connection has been used is seen from numbers that move anyway, when a
 // victim is sought. Keepalive moves none of them.
@@ -72,7 +71,7 @@ private:
     [[nodiscard]] Held held();                               // with the lock held
     void hold(Channel& channel);                             // likewise
     void grant(Channel& channel, unsigned all, Nanos since); // likewise; 0: it has not waited
-    [[nodiscard]] unsigned start_waiting(Nanos now);         // places held then. Likewise
+    [[nodiscard]] unsigned start_waiting(Nanos now);         // places held then; the same
     [[nodiscard]] static std::uint32_t moved(const Channel& channel);
     void look();
     void look_in(Nanos pause);
@@ -89,7 +88,7 @@ private:
     Nanos pause_ = 0;               // until it fires
     Nanos took_ = 0, looked_ = 0;   // the last look, and when it was over
     bool ahead_ = false;            // a place is to be made free though nobody waits. Under the lock
-    unsigned ahead_left_ = 0;       // times that this may be, until somebody has to wait again. Likewise
+    unsigned ahead_left_ = 0;       // times that this may be, until somebody has to wait again; the same
 };
 
 } // namespace ucx_mp::channel

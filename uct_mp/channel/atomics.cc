@@ -168,7 +168,7 @@ void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
         if (--work->open == 0) core_.works.finish_work(*work);
         return;
     }
-    // Of one without a result: nobody waits, so the channel is told, as by an adapter that is refused.
+    // An atomic without a result has no waiter, so the channel is told, as after a refusal by an adapter.
     if (reply.status == 0 || reply.tag & kFetchTag) { // a fetch that has been cancelled
         ++core_.receiver.dropped;
         return;

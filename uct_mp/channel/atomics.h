@@ -3,7 +3,7 @@
 // The target's processor executes them, or the target's adapter with UCX_MP_ATOMICS=adapter. A request and its reply
 // are sequenced messages, so each happens once. An adapter's operation that is lost with its path fails the channel.
 //
-// Who calls: Interface for the origin, Receiver for the target, Progress for replies that wait.
+// Callers: Interface for the origin, Receiver for the target, Progress for replies that wait.
 // Errors: no_resource means that nothing has happened. A refused request ends the channel, or fails its fetch.
 // Threads: the interface's.
 #pragma once

@@ -1,20 +1,20 @@
 // UCT_FLUSH_FLAG_CANCEL where several endpoints share a channel: what one of them has started ends, the others notice
 // nothing. (An endpoint that has the channel for itself takes the channel with it: Interface::invalidate.)
 //
-// What must end is what names memory of the caller's: reads, zcopy writes and messages, results of atomics; and its
+// Operations must end that name memory of the caller's: reads, zcopy writes and messages, results of atomics; and its
 // flushes. Copied messages and writes stay under way: a number in the channel's sequence cannot be taken back, nobody
 // waits for them, and UCT allows it. Then, in progress, and again until nothing is left:
-// - What has not been posted is not posted any more, and what was lost with a path does not go again.
+// - Unposted operations are not posted any more, and those lost with a path do not go again.
 // - A zcopy message that the peer has not acknowledged may have to go again: from a copy.
 // - A result that is still to come is dropped.
-// - What is posted belongs to the adapter until it is back. With a live peer that takes microseconds. If it takes long,
-// the
+// - A posted request belongs to the adapter until it is back. With a live peer that takes microseconds. If it takes
+// long, the
 //   paths that hold it are given up: their queue pairs end and give everything back, and recovery sends again what the
 //   others had there, once (uct_mp/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) the others would not survive
 //   that: so it ends by itself, or when the adapter gives up.
 //
 // Whose a work is: those of the channel's first endpoint carry the caller's completion, those of another one a Tag in
-// its place. Who shares nothing pays nothing for it.
+// its place. An endpoint that shares nothing pays nothing for it.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -33,7 +33,7 @@ Tag* tag_of(const Work& work) {
     return work.completion && work.completion->callback == Tag::fired ? static_cast<Tag*>(work.completion) : nullptr;
 }
 
-// What has to end before the caller may have its memory back.
+// Operations that have to end before the caller may have its memory back.
 bool names_memory(const Work& work) {
     switch (work.kind) {
     case WorkKind::put:
@@ -177,7 +177,7 @@ void Cancels::go_on(Cancel& cancel) {
     core_.directory.detach(channel);
 }
 
-// What is in lists of ours.
+// Operations in lists of ours.
 void Cancels::cancel_waiting(Cancel& cancel) {
     Channel& channel = *cancel.channel;
     for (Work*& list : channel.moving.flushes)

@@ -1,9 +1,10 @@
 // Ends the operations of one endpoint where several endpoints share a channel. The others notice nothing.
 //
-// What names the caller's memory ends: reads, zcopy writes and messages, results of atomics; so do its flushes. Copied
-// messages and writes go on. An `origin` is one of the channel's endpoints, as a number: 0 is the first.
+// Operations that name the caller's memory end: reads, zcopy writes and messages, results of atomics; so do its
+// flushes. Copied messages and writes go on. An `origin` is one of the channel's endpoints, as a number: 0 is the
+// first.
 //
-// Who calls: Interface, for the face. Work goes on by a timer until everything of the endpoint is back.
+// Callers: Interface, for the face. Work goes on by a timer until everything of the endpoint is back.
 // Ownership: a Cancel keeps a reference to its channel. Tags belong to Cancels, and are used again.
 // Threads: the interface's. Slow path.
 #pragma once

@@ -111,13 +111,13 @@ inline constexpr std::uint32_t lasting = held; // those that have nothing to do 
 struct Unsettled {
     PathMask damaged = 0;        // writes on them are not settled: no fence may pass
     std::uint32_t puts_open = 0; // writes under way again
-    // Of reads that push what has gone again into the peer's memory (visibility.h): `count` of them are under way.
+    // Reads that push repeated writes into the peer's memory (visibility.h): `count` of them are under way.
     Completion reading{[](Completion*) {}, 0, Status::ok};
     // Nothing may tell of writes: some are not settled, or what is acknowledged may not be visible yet.
     [[nodiscard]] bool may_not_tell() const { return damaged || puts_open || reading.count; }
 };
 
-// What can be exchanged or given back: the paths, and what depends on which there are.
+// The part that can be exchanged or given back: the paths, and all that depends on them.
 struct Wiring {
     // A single path, of RC and without tags: its queue pair. There is nothing to choose then, so no account is kept.
     SendQueue* only = nullptr;
@@ -129,7 +129,7 @@ struct Wiring {
     std::uint8_t places = 0; // paths agreed: path_count, or more while a single one is there and others may join it
     bool has_dc = false;     // some path is of DC
     std::optional<schedule::Scheduler> scheduler;
-    // Of recovery: what everybody must respect, and its own (made when a path fails for the first time).
+    // Recovery's state: bits that all must respect, and its own (made when a path fails for the first time).
     Unsettled unsettled;
     std::unique_ptr<recover::Recovery, void (*)(recover::Recovery*)> recovery{nullptr, [](recover::Recovery*) {}};
 
@@ -140,7 +140,7 @@ struct Wiring {
         bool taken = false; // for good
     } prepared;
 
-    // What has been posted there has its order there, also while the path is only suspect and not to be used otherwise.
+    // Requests posted there have their order there, also while the path is only suspect and not to be used otherwise.
     [[nodiscard]] bool stands(PathIndex path) const { return path != kNoPath && paths[path].phase == path::Phase::up; }
 };
 
@@ -171,7 +171,7 @@ struct Fences {
     [[nodiscard]] bool pending() const { return marker_due || catch_up || drain_due || passed != kNoPath; }
 };
 
-// What is acknowledged and perhaps not visible: visibility.h.
+// Writes that are acknowledged and perhaps not visible: visibility.h.
 struct Visible {
     std::uint32_t unseen_gate = 0;     // gate::unseen if our paths lead to several adapters of the peer, else 0
     std::uint32_t read_backs_open = 0; // of rdma_open
@@ -241,7 +241,7 @@ struct Ending {
     Nanos failed_at = 0;
 };
 
-// Who uses it.
+// Its users.
 struct Usage {
     unsigned endpoints = 0;  // that attach() has given it to
     bool waiting = false;    // in the interface's list of those who want room
@@ -270,7 +270,7 @@ struct Counts { // statistics
     std::uint64_t early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
 };
 
-// What lasts when a channel is parked: who the peer is, who uses the channel and what waits. Everything else is taken
+// A parked channel keeps these: the peer's identity, its users and their waiting operations. Everything else is taken
 // away with the wiring, and begins as in a new channel (Endings::begin_anew). Beside this, Connection::follow() keeps
 // what rules out late messages of the handshake, and gate::lasting is kept.
 struct Lasting {

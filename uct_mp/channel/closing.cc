@@ -69,8 +69,8 @@ void Closing::say_goodbye() {
         const bool half = state == connect::State::confirming; // the peer may be connected already
         const bool renewing = channel.ending.renewing;         // has agreed to be parked just now
         if (channel.self || channel.ending.buried || ((channel.gates & gate::failed) && !renewing)) continue;
-        // Who is parked may have endpoints to us, and would wait for an answer to its next request. Who has connected
-        // while the program computed is not ready, and waits as well.
+        // A parked peer may have endpoints to us, and would wait for an answer to its next request. A peer that has
+        // connected while the program computed is not ready, and waits as well.
         if (channel.parked || renewing || half || state == connect::State::established) peers.push_back(&channel);
     }
     if (peers.empty() && !under_way) return;
@@ -100,7 +100,7 @@ void Closing::say_goodbye() {
     };
     drop_those_who_know();
     const Nanos begin = core_.services.now();
-    // What has been executed has a reply, what has been delivered is acknowledged.
+    // Executed operations have a reply, delivered messages are acknowledged.
     core_.atomics.serve_replies();
     for (Channel* channel : peers) {
         if (channel->gates & (gate::failed | gate::not_ready)) continue;

@@ -1,7 +1,7 @@
 // Polls the completion queues of adapters. Receives go to Receiver, failed sends to Failures, the others are reaped.
 //
-// Who calls: Progress polls, Interface peeks before it sleeps, and Reopening empties the queues of a dead adapter.
-// A completion stands for all requests before it on its queue pair. What comes for an earlier life is ignored.
+// Callers: Progress polls, Interface peeks before it sleeps, and Reopening empties the queues of a dead adapter.
+// A completion stands for all requests before it on its queue pair. Completions of an earlier life are ignored.
 // Threads: the interface's. Callbacks of the user run inside poll() and settle().
 #pragma once
 

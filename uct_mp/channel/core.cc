@@ -93,7 +93,7 @@ Status Core::open(std::string& error) {
         return Status::no_memory;
     }
     progress.calibrate();
-    // What a queue pair grants is known only from one that has been made. They keep room for the control plane's.
+    // Only a queue pair that has been made tells what it grants. They keep room for the control plane's.
     std::vector<verbs::QueuePair> probes;
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];

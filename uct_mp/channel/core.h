@@ -3,8 +3,8 @@
 // Each part is a class with a header of its own; they find each other here. Recovery is not among them: Core knows it
 // as the Observer, and owns it.
 //
-// Who makes it: Interface, one each; open() follows once. Errors of open() are one line.
-// Threads: the interface's. What is "under the lock" is Services::lock()'s, since the handshake's thread uses it, too.
+// Maker: Interface, one each; open() follows once. Errors of open() are one line.
+// Threads: the interface's. "Under the lock" means Services::lock(), since the handshake's thread uses it, too.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::s
 inline constexpr unsigned kExtra = 64;
 inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (Visibility)
 
-// What there is to do in each progress.
+// The work of each progress.
 namespace due {
 inline constexpr std::uint8_t lists = 1; // something is, or was a moment ago, in one of the parts' lists
 inline constexpr std::uint8_t rings = 2; // rings are to be looked at
@@ -77,15 +77,15 @@ struct Core {
     [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
         return config.recovery.packet_numbers && !(untested >> device & 1);
     }
-    // Of the writes that a failed queue pair of RC leaves, the peer's packet numbers say which were executed. Of DC
-    // nothing does: one that was may go again, and memory takes a step back if another one has come behind it.
+    // The peer's packet numbers say which writes of a failed queue pair of RC were executed. Nothing says so for DC: an
+    // executed write may go again, and memory takes a step back if another one has come behind it.
     [[nodiscard]] bool tells_what_was_executed(const Channel& channel, const Path& path) const {
         if (!config.recovery.enabled) return true; // nothing goes again
         if (path.kind != path::Kind::rc) return false;
         return channel.self ? tells_packet_numbers(path.device)
                             : channel.connection.features & connect::feature::packet_numbers;
     }
-    // Of either transport.
+    // For either transport.
     [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
     // Puts something into a part's list; Progress looks at the lists then.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
@@ -93,7 +93,7 @@ struct Core {
         due |= due::lists;
     }
 
-    // What every progress looks at, together: few cache lines.
+    // Fields that every progress reads, together: few cache lines.
     std::unique_ptr<Adapter[]> adapters;
     unsigned adapter_count = 0;
     const std::uint32_t ring;           // entries of a channel's rings: config.window or more, a power of two

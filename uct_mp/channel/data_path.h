@@ -1,4 +1,4 @@
-// What every operation executes, inline: the usual way of a message from the call to the queue pair, and from the
+// The code of every operation, inline: the usual way of a message from the call to the queue pair, and from the
 // completion to the handler. The unusual ways are calls. Private to uct_mp/channel; contracts stand in the parts'
 // headers.
 //
@@ -15,7 +15,7 @@
 
 namespace ucx_mp::channel {
 
-// Of at most kFewBytes: most are of a word or two, which is not worth a call. (A call makes its caller save what it
+// At most kFewBytes: most messages are a word or two, which is not worth a call. (A call makes its caller save what it
 // needs afterwards, even where it is not made.)
 inline constexpr unsigned kFewBytes = 32;
 [[gnu::always_inline]] inline void copy_few(std::byte* to, const void* from, unsigned length) {

@@ -1,6 +1,6 @@
-// What it takes longer when a DC initiator turns to another target: it must leave the one and connect to the other, and
-// both adapters look at the requests. A latency does not show that, since a flood hides it. So it is measured apart, as
-// a rate: one initiator is given empty writes for one peer, for another one, and for both in turn.
+// Measures the time lost when a DC initiator turns to another target: it must leave the one and connect to the other,
+// and both adapters look at the requests. A latency does not show that, since a flood hides it. So it is measured
+// apart, as a rate: one initiator is given empty writes for one peer, for another one, and for both in turn.
 //
 // Only peers that share that initiator for their messages, and that have been heard of lately: one that is silent would
 // hold it. Such a round begins when nothing is under way there; what asked for no completion is pushed out before. It
@@ -10,7 +10,7 @@
 //
 // A write is one of its path like any other: it is in Path::open, and recovery knows what to do if it is lost.
 //
-// Who calls: Adaptation (consider, attend), Progress (poll) while a round is under way. Slow path.
+// Callers: Adaptation (consider, attend), Progress (poll) while a round is under way. Slow path.
 // Threads: the interface's. Times are ns.
 #pragma once
 
@@ -41,7 +41,7 @@ public:
     void attend(Nanos now);
     // Goes on with what attend() has begun.
     void poll();
-    // Of a message to another target than the one before on its initiator; 0: nothing, or not known.
+    // Lost by a message to another target than the one before on its initiator; 0: nothing, or not known.
     [[nodiscard]] double cost() const { return cost_.value_or(0); }
     [[nodiscard]] bool known() const { return cost_.has_value(); }
     // Writes that have been posted to this channel since it was asked last: none of the program's.
@@ -65,7 +65,7 @@ private:
 
     Core& core_;
     std::vector<std::uint32_t> heard_; // few
-    // What is under way
+    // The round under way
     link::SendQueue* queue_ = nullptr; // null: nothing
     unsigned rail_ = 0;
     std::uint32_t ids_[2] = {};                      // of the two channels
@@ -74,7 +74,7 @@ private:
     Nanos round_began_ = 0, began_ = 0, polled_ = 0; // began_: the part
     double took_[kParts] = {};
     std::vector<std::pair<std::uint32_t, std::uint32_t>> posted_; // ids, writes
-    // What has been found
+    // The results
     std::vector<double> found_; // a message, by each round
     unsigned tries_ = 0;
     unsigned rests_ = 0;

@@ -93,7 +93,7 @@ void Directory::detach(Channel& channel) {
     if ((channel.gates & gate::failed) ? !channel.ending.failing : never) core_.endings.list_ending(channel);
 }
 
-// What a failed channel leaves to a successor, and what nobody will come for.
+// A failed channel's legacy to a successor, and things that nobody will come for.
 void Directory::bury(Channel& channel) {
     const std::lock_guard lock(core_.services);
     channel.ending.buried = !channel.ending.renewing;

@@ -3,7 +3,7 @@
 // Ownership: it owns all channels. attach() and detach() count the endpoints of one. A channel without endpoints stays
 // until Endings takes it back.
 //
-// Who calls: Interface attaches and detaches, Peers makes channels for the handshake, Failures buries.
+// Callers: Interface attaches and detaches, Peers makes channels for the handshake, Failures buries.
 // Threads: the interface's. make_channel() and successor() want the lock held; attach(), detach() and bury() take it.
 #pragma once
 
@@ -28,13 +28,13 @@ public:
     Channel* make_channel(std::uint64_t uid);
     // The channel that takes the place of a buried one, made if need be; itself if it is not buried.
     Channel* successor(Channel& channel);
-    // Of a channel that fails: ends its handshake, and frees what nobody will come for.
+    // For a channel that fails: ends its handshake, and frees things that nobody will come for.
     void bury(Channel& channel);
 
     // -- What others read
     unsigned connected = 0;    // channels that have been established, and not been given back
     unsigned unused = 0;       // channels without an endpoint. Under the lock
-    unsigned endpoints = 0;    // in all channels. Likewise
+    unsigned endpoints = 0;    // in all channels; the same
     schedule::Commons commons; // of the channels' schedulers, see there. Before them
     Channel nobody;            // stands in free slots, and matches no message
     // Ids carry a generation, so that late messages of an earlier run are recognised.

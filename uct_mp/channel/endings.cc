@@ -2,7 +2,7 @@
 //
 // A channel that has failed, or that has never been connected, goes when no endpoint uses it any more; so does one
 // whose peer has gone (its interface says goodbye when it closes; a peer that has died is found by asking its adapter
-// now and then). What it has posted is awaited before (tell_failures), and whatever else refers to it; then one
+// now and then). Before that, its posted requests and all other references are awaited (tell_failures). Then one
 // function takes it apart (clear) and its slot is free.
 //
 // A channel is parked by the agreement of both sides: its connection ends with all queue pairs, copies and schedulers,
@@ -15,12 +15,12 @@
 // not know the connection has agreed, too: it has lost the answer on the way, or it has failed while nothing was under
 // way.
 //
-// Who is parked still hears where its peers are: new lists of rails are told as to those who are connected. But who has
-// no endpoint forgets the peer.
+// A parked side still hears where its peers are: new lists of rails are told as to connected sides. But who has no
+// endpoint forgets the peer.
 //
 // Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
-// those that have been idle for longest are ended by the same agreement. Who has no endpoint gives the whole channel
-// back.
+// those that have been idle for longest are ended by the same agreement. A side without an endpoint gives the whole
+// channel back.
 #include <algorithm>
 #include <cassert>
 #include <memory>
@@ -51,8 +51,8 @@ bool Endings::may_be_lost(const Channel& channel) {
            channel.moving.rdma_open != channel.visible.read_backs_open;
 }
 
-// An answer to our question whether the connection may end counts as well: operations may wait for it. Who waits for
-// one about a ring may not sleep, and has no place for another ring.
+// An answer to our question whether the connection may end counts as well: operations may wait for it. A side that
+// waits for one about a ring may not sleep, and has no place for another ring.
 bool Endings::is_owed(const Channel& channel) {
     return channel.in_flight() != 0 || !channel.moving.atomics.empty() || (channel.gates & gate::retiring) ||
            Rings::awaits_peer(channel);
@@ -76,7 +76,7 @@ bool Endings::is_idle(const Channel& channel) const {
     return std::ranges::none_of(core_.atomics.replies, is_its) && std::ranges::none_of(core_.cancels.list, cancels_it);
 }
 
-// Who uses a channel that has ended without anybody being told is told now.
+// Users of a channel that has ended without a word are told now.
 Status Endings::refusal(Channel& channel) {
     if (channel.ending.renewing) return Status::no_resource;
     if (std::exchange(channel.ending.quiet, false) && !std::exchange(channel.ending.failing, true))
@@ -126,7 +126,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
     core_.alert = true;
 }
 
-// What the peer has sent before is handled first: it lies in our completion queues.
+// Earlier messages of the peer are handled first: they lie in our completion queues.
 void Endings::judge_leavers() {
     for (Channel* channel : std::exchange(leavers, {})) {
         const bool looked = core_.progress.looked_since(channel->ending.leaving_since);
@@ -156,7 +156,7 @@ bool Endings::judge_leaver(Channel& channel) {
         return true;
     }
     if (idle) {
-        // What we have sent since the question was made may have been answered, over the connection that is to end.
+        // Messages since the question may have been answered, over the connection that is to end.
         const bool agreed = is_idle(channel) && channel.ending.goodbye.delivered == channel.next_sequence &&
                             !(channel.asked && core_.admission.is_unused(channel)); // we want it for something
         {

@@ -224,8 +224,8 @@ unsigned Ends::clear_graves(bool occupied) {
 
 link::QueuePairPool::Kind Ends::kind_at(const Adapter& adapter) const { return {adapter.index, adapter.device->life}; }
 
-// With few connections few are kept: a limit is for memory. Who has no endpoints keeps none. Not with alternate routes:
-// an adapter tells by the number which queue pair has migrated, and may do so late.
+// With few connections few are kept: a limit is for memory. A side without endpoints keeps none. Not with alternate
+// routes: an adapter tells by the number which queue pair has migrated, and may do so late.
 unsigned Ends::pool_places() const {
     if (core_.directory.endpoints == 0 || core_.config.apm) return 0;
     const unsigned most = core_.config.queue_pair_pool, limit = core_.config.max_connections;

@@ -1,7 +1,7 @@
 // Our ends of paths: made, connected and dropped for the handshake; and queue pairs that nobody wants any more. Some of
 // those are kept for the next connections (link/queue_pair_pool.h).
 //
-// Who calls: the control plane, by connect::Ends; recovery makes and addresses halves of paths that come back.
+// Callers: the control plane, by connect::Ends; recovery makes and addresses halves of paths that come back.
 // Ownership: ends stand in Wiring::prepared until Peers::establish() takes them over.
 // Errors: a Status, or null with errno. A path may do without an end where recovery can make it later.
 // Threads: either side of Services::lock(), with it held, where not said otherwise.
@@ -26,12 +26,12 @@ public:
     std::uint32_t probe_key(const verbs::Rail& rail) override;
 
     // -- Halves of paths
-    // Of mp_rc, in INIT, perhaps one of the pool; for recovery without the lock. Null: logged, errno.
+    // For mp_rc, in INIT, perhaps one of the pool; for recovery without the lock. Null: logged, errno.
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr);
     void make_queue(const connect::Connection& connection, Path& sub, verbs::QueuePair qp);
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
-    // What a handshake has made and nobody has taken over goes to the graves.
+    // Queue pairs of a handshake that nobody has taken over go to the graves.
     void drop_prepared(Channel& channel);
     // Progress only, without the lock. Returns how many were destroyed, or given to the pool.
     unsigned clear_graves(bool occupied);

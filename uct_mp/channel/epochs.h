@@ -3,9 +3,9 @@
 // Every operation belongs to the epoch in which it began. A flush closes the present epoch; it is done when that epoch
 // and all before are empty. A fence only notes what the next operations must wait for, or carry (PROTOCOL.md).
 //
-// Who calls: Interface for the user; Works and Completions when operations end; Progress for what found no room.
-// Errors: flush() is never refused. in_progress: `completion` will be called, unless it is null.
-// Threads: the interface's. Completions of the user run inside epoch_done(), flush() and close_epochs().
+// Callers: Interface for the user; Works and Completions when operations end; Progress for requests that found no room.
+// Errors: flush() is never refused. in_progress: `completion` will be called, unless it is null. Threads: the
+// interface's. Completions of the user run inside epoch_done(), flush() and close_epochs().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -20,7 +20,7 @@ public:
     void fence(Channel& channel);
     // Goes on with what RDMA behind a fence waits for. True: RDMA may go.
     bool clear_drain(Channel& channel);
-    // What follows the fences that have passed by the order of a queue pair waits for what was before them.
+    // Operations behind fences that have passed by the order of a queue pair wait for those in front of them.
     static void stop_passing(Channel& channel) {
         channel.fences.passed = kNoPath;
         channel.fences.drain_due = true;
@@ -29,7 +29,7 @@ public:
 
     // -- Flushes
     Status flush(Channel& channel, Completion* completion);
-    // Gets everything outstanding to tell its completion. What finds no room is tried again by push_due().
+    // Gets everything outstanding to tell its completion. Requests without room are tried again by push_due().
     void push(Channel& channel);
     void push_due();
     // Posts an empty write behind every request that asked for no completion. False: no room for one.
@@ -38,7 +38,7 @@ public:
     void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
     // Ends the oldest epochs that are empty, and their flushes.
     void close_epochs(Channel& channel);
-    // The same for who has just seen that the oldest one is over.
+    // The same for a caller that has just seen that the oldest one is over.
     void close_oldest(Channel& channel);
 
     // -- What others read

@@ -57,7 +57,8 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
     }
     queue.close();
     core_.observer->drain(queue, culprit, last.path);
-    // Of messages those that are written into a ring name memory. A key that is void there is no mistake of the user's.
+    // Among messages those that are written into a ring name memory. A key that is void there is no mistake of the
+    // user's.
     const bool ring = status == IBV_WC_REM_ACCESS_ERR && !last.work && culprit.rings;
     if ((is_mistake(status) && !ring) || !recoverable(culprit))
         fail_channel(culprit, status_of(status));
@@ -135,7 +136,7 @@ bool Failures::all_back(const Channel& channel) {
     return true;
 }
 
-// Of a failed channel, when nothing of it is posted any more.
+// For a failed channel, when nothing of it is posted any more.
 void Failures::free_retained(Channel& channel) {
     for (; channel.acked != channel.next_sequence; ++channel.acked) {
         Buffer* const buffer = channel.wiring.retained[channel.acked & channel.window_mask];

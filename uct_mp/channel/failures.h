@@ -3,7 +3,7 @@
 // A failed request gives its path up, and Observer hears of every record that came back with it. Without recovery, or
 // where the operation itself is at fault, the channel fails instead: everything outstanding ends with one status.
 //
-// Who calls: Completions for failed sends; whoever finds a channel beyond repair for fail_channel().
+// Callers: Completions for failed sends; whoever finds a channel beyond repair for fail_channel().
 // Threads: the interface's. Completions of the user run inside; Events::peer_failed only inside tell_failures().
 #pragma once
 
@@ -20,7 +20,7 @@ public:
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     // The first status stays. Buffers stay where they are until everything posted is back.
     void fail_channel(Channel& channel, Status status);
-    // Of Progress: tells the face of channels that have failed and are back, and hands them to Endings.
+    // For Progress: tells the face of channels that have failed and are back, and hands them to Endings.
     void tell_failures();
     // Everything that has been posted is back.
     [[nodiscard]] static bool all_back(const Channel& channel);

@@ -2,10 +2,10 @@
 // progress pays no command for them. Some are made ahead. Those of handshakes and of paths that have failed are made by
 // whoever needs them at once (ends.h).
 //
-// What is asked for ends with a call from progress, at once if no command is needed. Whoever is called looks whether it
-// is still wanted: a half that is not goes back (give_back).
+// A request ends with a call from progress, at once if no command is needed. Whoever is called looks whether it is
+// still wanted: a half that is not goes back (give_back).
 //
-// Who calls: recovery, for paths on demand. Threads: the interface's. Slow path.
+// Callers: recovery, for paths on demand. Threads: the interface's. Slow path.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ public:
     void give_up(verbs::QueuePair half, const verbs::Rail& rail);
     // So many are there ahead for each rail, soon. 0: none is kept any more.
     void keep(unsigned count);
-    // What is there ahead has its old place.
+    // Halves that are there ahead have their old place.
     void key_has_moved(const verbs::Rail& rail);
     // Others want to do something aside: no command is begun before `until`.
     void give_way(Nanos until) { commands_.give_way(until); }
@@ -51,7 +51,7 @@ public:
     // done.
     void halt();
     void end(); // likewise, and nobody is told
-    // What progress has paid since it was asked last, ns.
+    // The time that progress has paid since the last question, ns.
     [[nodiscard]] Nanos paid() { return std::exchange(commands_.spent, 0); }
     [[nodiscard]] unsigned ready() const { return static_cast<unsigned>(ready_.size()); }
 

@@ -119,7 +119,7 @@ Status Interface::arm() {
     if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // which wakes us
     // Nothing wakes us when a ring is written to.
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
-    // Who sleeps makes few calls of progress().
+    // A thread that sleeps makes few calls of progress().
     if (const Nanos now = m.services.now(); now >= m.progress.next_watch) m.observer->watch_peers(now);
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
@@ -132,7 +132,7 @@ Status Interface::arm() {
         }
         if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0))
             return Status::io_error;
-        // What came before the request raises no event (IB specification 11.4.2.2; some adapters do it all the same).
+        // Completions from before the request raise no event (IB specification 11.4.2.2; with some adapters they do).
         busy |= m.completions.peek(adapter);
     }
     if (!m.config.background && m.control->arm() == Status::busy) busy = true;

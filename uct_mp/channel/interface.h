@@ -85,8 +85,8 @@ struct AdaptConfig {
                                  // known
     bool rings_measured = false; // if it is not they are measured (link/ring_costs.h)
     unsigned max_rings = 0;      // peers that have a ring here at a time (rings.h); 0: there are no rings
-    // Of each. The paper has 16 of 4 KiB. With 32 the acknowledgments that free slots are hardly more than without
-    // rings, and as much memory: onetoall of perf/adaptive is 13 % faster with that.
+    // Ring memory of a peer. AQPS has 16 of 4 KiB. With 32 the acknowledgments that free slots are hardly more than
+    // without rings, and as much memory: onetoall of perf/adaptive is 13 % faster with that.
     link::RingShape ring{32, 2048};
     Nanos ring_pause = 10'000'000; // until the next one, after the peer has left one early; doubled each time
     unsigned pool = 128; // queue pairs of RC that are kept, wanted or not; those not wanted for longest go first
@@ -95,8 +95,8 @@ struct AdaptConfig {
 
 struct Config : link::QueueSizes {
     connect::Transport transport = connect::Transport::rc; // the setting by which interfaces find each other
-    // Of which kinds its paths may be; none: that of the transport. With both, a channel to another such interface has
-    // paths of both at once (path::PathConfig::rc_paths). No variable of the user's sets it yet.
+    // The kinds that its paths may have; none: that of the transport. With both, a channel to another such interface
+    // has paths of both at once (path::PathConfig::rc_paths). No variable of the user's sets it yet.
     path::Kinds kinds = path::Kinds::none;
     schedule::PolicyConfig policy;
     path::PathConfig paths;
@@ -128,8 +128,7 @@ struct Config : link::QueueSizes {
     std::uint64_t features = ~std::uint64_t{0};
     unsigned max_unused =
         1024; // connections without an endpoint here. The oldest idle ones are ended, new ones have to wait
-    // Peers that are connected at once; 0: no limit. Who wants another one waits until one of these gives way
-    // (admission.h).
+    // Peers that are connected at once; 0: no limit. A further one waits until one of these gives way (admission.h).
     unsigned max_connections = 0;
     adapt::VictimPolicy victims = adapt::VictimPolicy::leader; // which one
     // Queue pairs that connections have given back, kept for others; of each adapter, at most (link/queue_pair_pool.h).
@@ -140,7 +139,7 @@ struct Config : link::QueueSizes {
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
 };
 
-// What the interface tells its face. Slow path.
+// News of the interface for its face. Slow path.
 class Events {
 public:
     virtual ~Events() = default;
@@ -216,7 +215,7 @@ public:
     Status flush_all(); // ok or in_progress (no completion, as UCX's iface_flush)
     void fence_all();
 
-    // What the caller knows of the operations that follow on this channel (uct_mp/api/uct_mp.h).
+    // The caller's knowledge of the next operations on this channel (uct_mp/api/uct_mp.h).
     void set_hint(Channel& channel, schedule::TrafficHint hint);
 
     // The next successful progress that may have made room calls Events::room(channel). busy: there is room now.
@@ -239,7 +238,7 @@ public:
     // came meanwhile is lost: it waits (no_resource, want_room()). Only the mechanism: when to do so is the caller's to
     // know. ok: there is no connection. busy: something is under way here, or the peer's writes are being read back;
     // try later. in_progress: the peer is asked. It may say no, which leaves everything as it was; it is asked again by
-    // another call. What has become of it: statistics(). unsupported: never with this peer (it is ourselves, or lacks
+    // another call. Its state: statistics(). unsupported: never with this peer (it is ourselves, or lacks
     // feature::park).
     [[nodiscard]] Status park(Channel& channel);
 

@@ -170,7 +170,7 @@ template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(C
     (void)post_sole<false, fits>(channel, queue, work, &sge, 1, length, remote, rkeys);
 }
 
-// Of bytes that are copied into the request, on the queue pair that queue_of_lane() has found.
+// For bytes that are copied into the request, on the queue pair that queue_of_lane() has found.
 [[gnu::always_inline]] inline void Mover::put_inline(Channel& channel, Lane& current, SendQueue& queue, Buffer& bounce,
                                                      std::uint32_t length, std::uint64_t remote,
                                                      const verbs::RemoteKeys& rkeys) {
@@ -221,8 +221,8 @@ void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, s
     post_piece(channel, work, 0, length, path, *core_.placement.queue_for(channel, path, Direction::write));
 }
 
-// What this thread needed for them, and about as long again to collect them (a guess). Slowly: it may have been
-// interrupted. One alone, planned with it, only shows that it is no longer as much. Not each time: it reads the clock.
+// This thread's time for them, and about as long again to collect them (a guess). Slowly: it may have been interrupted.
+// One alone, planned with it, only shows that it is no longer as much. Not each time: it reads the clock.
 void Mover::learn_descriptor_time(Nanos begun, unsigned count) {
     if (plans_++ % kTimedPlans != 0 && plans_ > kFirstPlans) return;
     double each = std::min(2.0 * static_cast<double>(core_.services.now() - begun) / count, kLongestDescriptor);
@@ -261,8 +261,8 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
     }
     if (channel.moving.pulled_count >= Moving::kMaxPulled) return give_up();
     const Nanos now = core_.services.now();
-    // Of a write, what does not wait for the next read. In two halves, so that the completion of the first asks for the
-    // rest in time.
+    // The part of a write that does not wait for the next read. In two halves, so that the completion of the first asks
+    // for the rest in time.
     const std::uint64_t ahead = read ? size : ahead_of_reads(channel, size, now);
     const std::uint64_t first = ahead < size ? ahead / 2 : size;
     work.transfer.waits = ahead < size;
@@ -333,7 +333,7 @@ schedule::Message Mover::message(const Channel& channel, std::uint64_t size, boo
             !read && channel.fences.put_paths != 0};
 }
 
-// Of length 0: taken back.
+// Length 0: taken back.
 Status Mover::nothing_to_do(Work& work) {
     --work.channel->epoch_open[work.epoch];
     core_.works.pool.put(&work);

@@ -3,7 +3,7 @@
 // A Work holds what is to be done until all of it is placed and complete. Replays are Works of the same lists, so that
 // the scheduler cuts them anew.
 //
-// Who calls: Interface for new operations; Completions, Progress and recovery pull. Sizes and offsets are bytes.
+// Callers: Interface for new operations; Completions, Progress and recovery pull. Sizes and offsets are bytes.
 // Errors: no_resource means that nothing has happened, and that the work has been given back.
 // Threads: the interface's. Completions of the user may run inside pull() and rdma().
 #pragma once

@@ -1,8 +1,8 @@
-// What the channel room tells of faults, and asks of recovery. recover::Recoverer implements it.
+// Faults that the channel room tells of, and its questions to recovery. recover::Recoverer implements it.
 //
 // Slow path: nothing here is called while every path is up, but for a look now and then.
 //
-// Who calls: the parts of Core. Core owns it, and makes it before anything is open.
+// Callers: the parts of Core. Core owns it, and makes it before anything is open.
 // Threads: the interface's, but for load_first_alternate(): the handshake calls it, with the lock held.
 #pragma once
 

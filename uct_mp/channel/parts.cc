@@ -1,4 +1,4 @@
-// What two interfaces agree on whose settings differ, and messages in parts. Slow path, but for agree().
+// The agreement of two interfaces whose settings differ, and messages in parts. Slow path, but for agree().
 //
 // Each side tells its limits in the handshake (connect/wire.h, Terms), and both use the smaller window. The size of a
 // segment is not ours to lower: UCT promises one for all peers. So a message that the peer's receive buffers have no
@@ -90,7 +90,7 @@ bool Parts::room_for_parts(Channel& channel) {
 Status Parts::start_parts(Channel& channel, Sender::Start& start) {
     if (const Status status = core_.sender.pass_gate_message(channel); status != Status::ok) return status;
     if (room_for_parts(channel)) return core_.sender.start_gated(channel, core_.large, 0, start);
-    // What is needed may be there already, and the peer, or our adapter, need not tell before it is asked.
+    // The needed room may be there already, and the peer, or our adapter, need not tell before it is asked.
     if (std::exchange(channel.moving.parts_asked, channel.next_sequence + 1) != channel.next_sequence + 1) {
         if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
         (void)core_.epochs.push_out(channel);

@@ -1,9 +1,9 @@
-// What both sides agree on in the handshake, and messages that are larger than the peer's segment.
+// The agreement of both sides in the handshake, and messages that are larger than the peer's segment.
 //
 // Such a message goes in parts, one number each, one right behind the other on one path; the receiver joins them. All
 // parts have room at once, or the operation is refused.
 //
-// Who calls: Peers asks and agrees; Sender and Interface send; Receiver joins. Sizes are bytes.
+// Callers: Peers asks and agrees; Sender and Interface send; Receiver joins. Sizes are bytes.
 // Errors: no_resource: nothing has happened. The channel fails if memory is short, or the peer breaks its word.
 // Threads: the interface's; own_terms() and misfit() either side of the lock, with it held. Slow path.
 #pragma once

@@ -45,7 +45,7 @@ bool Peers::admits(Connection& connection) {
     return core_.admission.may_connect(channel_of(connection), Admission::Side::server);
 }
 
-// What a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
+// A message that a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
 bool Peers::mail_is_full() const { return mail.size() > 64 + std::size_t{4} * core_.directory.channels.size(); }
 
 void Peers::ended(Connection& connection, const connect::Goodbye& goodbye) {
@@ -173,7 +173,7 @@ void Peers::answered(Connection& connection, connect::Answer answer) {
 bool Peers::carries_data(Connection& connection) { return channel_of(connection).wiring.prepared.taken; }
 
 // The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and
-// begins anew. What is outstanding on ours is lost, and a new one takes its place.
+// begins anew. Requests on our queue pair are lost, and a new one takes its place.
 Connection* Peers::renew(Connection& connection) {
     Channel& channel = channel_of(connection);
     if (channel.self) return nullptr;

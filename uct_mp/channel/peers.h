@@ -1,5 +1,5 @@
-// What the handshake tells of peers (connect::Peers, connect::News), on either side of Services::lock() and with it
-// held; what concerns the data path goes to progress by mail.
+// The handshake's news of peers (connect::Peers, connect::News), on either side of Services::lock() and with it held.
+// News for the data path go to progress by mail.
 #pragma once
 
 #include <cstdint>

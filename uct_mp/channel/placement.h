@@ -1,6 +1,6 @@
 // Where a request goes: path, queue, room. And who waits for room.
 //
-// Who calls: Sender, Mover, Atomics and recovery before they post; Interface::want_room() and Renewal list, Progress
+// Callers: Sender, Mover, Atomics and recovery before they post; Interface::want_room() and Renewal list, Progress
 // wakes. The scheduler chooses the path and keeps the account; a path whose queue is full gives way to any other.
 // Threads: the interface's. Events::room() is called inside wake_waiting().
 #pragma once

@@ -4,7 +4,7 @@
 // The order of a step: completions; now and then the control plane, mail and events; recovery (Observer); then the
 // lists of the parts.
 //
-// Who calls: Interface::progress() for each step. Times are ns.
+// Callers: Interface::progress() for each step. Times are ns.
 // Threads: the interface's. The lock is only tried: else the handshake's thread is at work.
 #pragma once
 
@@ -25,7 +25,7 @@ public:
     void calibrate();
     // Adds a descriptor to event_fd.
     void watch_descriptor(int fd);
-    // What had come by then (`since`: `looks` at that moment) has been handled.
+    // Whether everything from before that moment (`since`: `looks` then) has been handled.
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
 
     [[nodiscard]] std::uint32_t quiet_mask() const { return quiet_mask_; }

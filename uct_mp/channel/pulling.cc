@@ -31,7 +31,7 @@ bool completion_due(const Channel& channel) {
     }
     return false;
 }
-// Of what waits behind this work; more of them make no difference.
+// Transfers behind this work; more of them make no difference.
 std::uint64_t bytes_behind(const Work& work) {
     std::uint64_t bytes = 0;
     unsigned count = 0;
@@ -49,7 +49,7 @@ void Mover::append(Channel& channel, Work& work) {
 
 // Something of the channel that is posted whole, or the beginning of what waits, will complete and ask for the rest.
 std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now) {
-    // What is lost and not settled completes only when the peer has answered.
+    // A lost and unsettled piece completes only when the peer has answered.
     if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return size;
     // Whoever waits for each operation has nothing else that could go first.
     if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective)
@@ -73,7 +73,7 @@ std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos 
     return ahead;
 }
 
-// What waits is posted, though perhaps no read has come.
+// Waiting writes are posted, though perhaps no read has come.
 void Mover::learn_patience(Moving& moving) {
     if (!moving.pulled[0].first || !moving.pulled[0].first->transfer.waits || moving.reads_came) return;
     moving.patience = Moving::kFewWaiting;
@@ -153,7 +153,7 @@ void Mover::unlink(Channel& channel, bool read, Work& work) {
 
 void Mover::pull(Channel& channel) {
     learn_patience(channel.moving);
-    // What goes again keeps its order: a read may be behind a fence, and a write in front of it.
+    // Repeated operations keep their order: a read may be behind a fence, and a write in front of it.
     if (channel.wiring.path_count == 1 || channel.moving.in_order) {
         const Unsettled& unsettled = channel.wiring.unsettled;
         if (channel.moving.pulled[0].first) pull(channel, false);

@@ -1,12 +1,12 @@
 // Receives messages: who has sent one, its number, its markers, its handler.
 //
-// Each number is delivered once and in order, whatever path brings it and however often. What comes early waits for its
+// Each number is delivered once and in order, whatever path brings it and however often. An early message waits for its
 // turn: in its receive buffer, or as a copy.
 //
-// Who calls: Completions for every receive; Interface::release() for what a handler has kept.
-// Ownership: a receive buffer goes back to its adapter, unless the handler keeps it.
-// Errors: forged messages are dropped and counted. A peer that breaks the agreement loses its channel.
-// Threads: the interface's. Handlers of the user run inside receive().
+// Callers: Completions for every receive; Interface::release() for buffers that a handler has kept. Ownership: a
+// receive buffer goes back to its adapter, unless the handler keeps it. Errors: forged messages are dropped and
+// counted. A peer that breaks the agreement loses its channel. Threads: the interface's. Handlers of the user run
+// inside receive().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -50,7 +50,7 @@ private:
     [[gnu::noinline]] void receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
                                          std::uint64_t from);
     void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
-    // What came there by `from` was sent by this channel's peer. `path`: the message's own word, a hint.
+    // Messages that came there by `from` were sent by this channel's peer. `path`: the message's own word, a hint.
     [[nodiscard]] bool is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from);
     [[nodiscard]] bool has_queue_pair(const Path* subs, unsigned count, const Adapter& adapter, PathIndex path,
                                       std::uint64_t number) const;

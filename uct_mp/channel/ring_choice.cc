@@ -71,7 +71,7 @@ void RingChoice::measure(Nanos now) {
     test_.reset();
 }
 
-// What has come from each since the last time, by slot.
+// Messages from each since the last time, by slot.
 std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
     std::vector<adapt::Counts::Entry> entries;
     without_ = 0;
@@ -119,7 +119,7 @@ void RingChoice::look() {
     serve_all(verdict.map, Reason::counts);
 }
 
-// What is taken back makes room for what is wished.
+// Rings that are taken back make room for wished ones.
 void RingChoice::serve_all(const adapt::Mapping& map, Reason why) {
     waiting_.clear();
     for (const bool wanted : {false, true})

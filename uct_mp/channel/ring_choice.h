@@ -1,10 +1,11 @@
-// Who gets a ring: counts who sends, and weighs what a ring saves against polling and credits (adapt/, AQPS).
+// Chooses the peers that get a ring: counts their messages, and weighs the gain of a ring against polling and credits
+// (adapt/, AQPS).
 //
 // Apart from who gets RC (Adaptation): a ring is written to over whatever path there is, so each saves what it saves,
 // with the other or without. FIND_MAP then has two sums that do not depend on each other, and each has its own windows.
-// Only what a peer has sent to us counts here. What rings cost the user says, or it is measured once, aside.
+// Only what a peer has sent to us counts here. The user gives the costs of rings, or they are measured once, aside.
 //
-// Who calls: Progress, now and then. Slow path. Threads: the interface's.
+// Callers: Progress, now and then. Slow path. Threads: the interface's.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@ namespace ucx_mp::channel {
 namespace {
 constexpr Nanos kPatience = 10'000'000; // by then what came by a ring that was taken back should be acknowledged
 
-// What was posted to `path` when the doubt began has come back; else the adapter may still read it.
+// Requests posted to `path` when the doubt began have come back; else the adapter may still read it.
 bool is_back(const Channel& channel, const RingDoubt& doubt, PathIndex path) {
     const Path& sub = channel.wiring.paths[path];
     if (sub.phase == path::Phase::draining) return false; // its messages go again anyway

@@ -25,8 +25,8 @@ constexpr Nanos kQuarantine = 1'000'000'000; // after which no late write comes,
 constexpr Nanos kInspection = 100'000'000;
 constexpr Nanos kPatience = 10'000'000; // then who wants to sleep does so, although a source has not answered
 constexpr Nanos kAsleep = 1'000'000;    // ... and looks so often
-// Who has not wanted to sleep for so long polls again. UCP, too, wants it now and then of an interface that it is about
-// to leave, and takes it again for the next endpoint.
+// A program that has not slept for so long polls again. UCP, too, wants it now and then of an interface that it is
+// about to leave, and takes it again for the next endpoint.
 constexpr Nanos kAwake = 10'000'000'000;
 constexpr std::uint32_t kCold = 64; // looks in vain, then a ring is looked at less often
 
@@ -247,7 +247,7 @@ void Rings::retire_ended() {
 unsigned Rings::poll() {
     unsigned n = 0;
     ++round_;
-    // Who waits for what has come by some moment (Progress::looks) wants all of it.
+    // A caller that waits for everything up to a moment (Progress::looks) wants all of it.
     const bool around = core_.alert || (round_ & core_.progress.quiet_mask()) == 0;
     // By index: callbacks may want rings, and none goes away here.
     for (std::size_t i = 0; i < polled_.size(); ++i) {
@@ -293,8 +293,8 @@ void Rings::garbled(Channel& channel) {
     core_.receiver.broken(channel, "something into its ring that is no message", channel.expected);
 }
 
-// Who does not know the key has written here: nothing of it has been taken for a message. It is wiped. A message may
-// have lain there, and whoever did this may do it again: another ring has other keys.
+// A writer without the key was here: nothing of it has been taken for a message. It is wiped. A message may have lain
+// there, and whoever did this may do it again: another ring has other keys.
 void Rings::inspect(RingIn& ring) {
     Channel& channel = *ring.channel;
     std::uint32_t found = 0;
@@ -322,7 +322,7 @@ void Rings::attend(Nanos now) {
 // -- Sending side
 
 void Rings::take_offer(Channel& channel, const connect::RingOffer& offer) {
-    // Not may_have(): that is for who offers. How large our receives are does not matter here.
+    // Not may_have(): that is for the side that offers. How large our receives are does not matter here.
     if (!core_.failures.recoverable(channel)) return; // it will be repeated
     RingOut& out = pair_of(channel).out;
     if (out.number && static_cast<std::int32_t>(offer.number - out.number) < 0) return;

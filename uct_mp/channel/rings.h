@@ -11,18 +11,18 @@
 // sent again elsewhere: then its write may still come, late, over what lies there by then. So from the failure of a
 // path on the source uses the ring no more, and the receiver makes a new one, elsewhere and with another key.
 //
-// Who has got hold of the ring's keys may write over a message that has arrived and was not looked at yet. The receiver
-// finds that now and then, and takes the ring back; and what has not been acknowledged soon after a ring was taken back
-// is sent again (R263).
+// A holder of the ring's keys may overwrite a message that has arrived and was not looked at yet. The receiver finds
+// that now and then, and takes the ring back; and what has not been acknowledged soon after a ring was taken back is
+// sent again (R263).
 //
-// What a ring promises about writes before a message is what a receive promises: the writes of one adapter are placed
-// in order. What might be overtaken goes as a fenced message (visibility.h), never by a ring.
+// A ring promises as much about writes before a message as a receive: the writes of one adapter are placed in order. A
+// message that might overtake writes goes fenced (visibility.h), never by a ring.
 //
 // Nothing wakes who sleeps when a ring is written to. So an interface that is armed once has no rings any more, as soon
 // as their sources have heard that. Until then it wakes now and then, and looks.
 //
-// Who calls: recovery (serve, path_failed), Peers (what the peer tells), Progress (poll), Sender and Receiver.
-// Threads: the interface's. Times are ns.
+// Callers: recovery (serve, path_failed), Peers (the peer's news), Progress (poll), Sender and Receiver. Threads: the
+// interface's. Times are ns.
 #pragma once
 
 #include <cstddef>
@@ -65,8 +65,8 @@ struct RingIn {
     std::unique_ptr<link::RingMemory> owner;
 };
 
-// Somebody else may have written over messages of a ring that the peer has taken back (R263). What had been posted by
-// then, by path; null: nothing, or it has come back.
+// Somebody else may have written over messages of a ring that the peer has taken back (R263). Requests posted by then,
+// by path; null: none, or they have come back.
 struct RingDoubt {
     std::vector<std::pair<const link::SendQueue*, std::uint32_t>> behind; // queue, and its head
     Services::Timer timer = 0;
@@ -87,7 +87,7 @@ struct RingOut {
     std::unique_ptr<RingDoubt> doubt;
 };
 
-// Of one channel; made when first needed.
+// Rings of one channel; made when first needed.
 struct RingPair {
     std::unique_ptr<RingIn> in;
     RingOut out;
@@ -114,8 +114,8 @@ public:
     unsigned poll();
     // At this channel's, before something is stored because it came early.
     void look(Channel& channel);
-    // Who polls may sleep now: there are none any more, and there will be none soon. False: not yet. Not for long: a
-    // source that computes answers late. Who sleeps all the same wakes at next_look(), and polls. 0: there is none.
+    // The program may sleep now: there are no rings any more, and none soon. False: not yet. Not for long: a source
+    // that computes answers late. A program that sleeps all the same wakes at next_look(), and polls. 0: there is none.
     [[nodiscard]] bool may_sleep();
     [[nodiscard]] Nanos next_look() const;
     [[nodiscard]] bool asleep() const; // who polls has slept of late: there are no rings, and there will be none soon

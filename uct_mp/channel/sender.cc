@@ -94,7 +94,7 @@ Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t si
     for (const PathIndex path : schedule::each(channel.fences.fence_paths & ~channel.fences.marked_paths)) {
         if (path == start.path) continue;
         const MarkerBody body{number, channel.wiring.paths[path].puts};
-        // Several paths may share a queue (mp_dc): each had room alone. What is missing goes at the next attempt.
+        // Several paths may share a queue (mp_dc): each had room alone. The rest goes at the next attempt.
         if (!send_control(channel, Kind::marker, &body, sizeof body, path,
                           *core_.placement.queue_for(channel, path, Direction::write)) ||
             !core_.placement.path_has_room(channel, start.path, Direction::write, 1)) {

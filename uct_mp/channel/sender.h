@@ -3,7 +3,7 @@
 // Sequenced messages have a number and are retained, so that they can go again. Control messages (acknowledgments,
 // markers) have none and are lost with their path.
 //
-// Who calls: Interface, Parts and Atomics for sequenced messages; Receiver and recovery for acknowledgments.
+// Callers: Interface, Parts and Atomics for sequenced messages; Receiver and recovery for acknowledgments.
 // Errors: no_resource: nothing has happened. A post that is refused gives the path up; the message counts as sent.
 // Sizes are bytes. The bodies that every message executes stand in data_path.h.
 // Threads: the interface's.

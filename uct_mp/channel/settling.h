@@ -1,4 +1,4 @@
-// What has come back is settled: works, epochs, acknowledgments.
+// Settles completed requests: works, epochs, acknowledgments.
 //
 // Inline, since every message and every completion passes here. For this room, and for recovery, whose replays are
 // settled likewise. May call the user, who may call us.
@@ -15,8 +15,7 @@ namespace ucx_mp::channel {
         close_oldest(channel);
 }
 
-// What one request meant to its channel; its account is the caller's.
-// May call the user, who may call us.
+// The effects of one request on its channel; its account is the caller's. May call the user, who may call us.
 [[gnu::always_inline]] inline void Works::finish(Core& core, Work& work) {
     Channel& channel = *work.channel;
     Completion* const completion = work.completion;
@@ -24,7 +23,7 @@ namespace ucx_mp::channel {
     if (work.kind <= WorkKind::get) [[likely]] {
         --channel.moving.rdma_open;
         channel.moving.gets_open -= work.kind == WorkKind::get;
-        // Who has no completion cannot tell the peer before a fence or a flush.
+        // A program without a completion cannot tell the peer before a fence or a flush.
         if (channel.visible.unseen_gate) [[unlikely]] {
             if (work.kind == WorkKind::put && completion) channel.gates |= channel.visible.unseen_gate;
         }

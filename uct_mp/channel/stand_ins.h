@@ -2,7 +2,7 @@
 //
 // Queues, DC targets and the rest of what an interface has of each adapter are made on one that lives instead. Nobody
 // uses them: the ports of a dead one are down. So it is in every list, under its own index. Recovery takes everything
-// over when it is there again, as of one that dies later (recover/reopening.h).
+// over when it is there again, as with an adapter that dies later (recover/reopening.h).
 //
 // Threads: the interface's; while it opens.
 #pragma once

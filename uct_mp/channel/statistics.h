@@ -1,4 +1,4 @@
-// What an interface shows of itself, for mp_info, VFS and tests.
+// Statistics of an interface, for mp_info, VFS and tests.
 //
 // Interface::statistics() makes a copy, in the interface's thread. Rates are bytes/ns, times ns.
 #pragma once
@@ -32,7 +32,7 @@ struct PathStatistics {
     std::uint32_t life = 0;
 };
 
-// A path now, for who draws what happens over time. Times as Services::now() tells them, 0: never.
+// A path now, for plots over time. Times as Services::now() tells them, 0: never.
 struct PathLook {
     path::Phase phase = path::Phase::up;
     Nanos failed_at = 0, came_up_at = 0; // last
@@ -61,7 +61,7 @@ struct RingStatistics {
     std::uint64_t foreign = 0, garbled = 0; // entries of who does not know the key; of who does, and that mean nothing
     adapt::Costs costs;                     // of rings, as they are known now
 };
-// Of a channel.
+// Statistics of a channel.
 struct RingPairStatistics {
     const char* in = "none";              // offered, open, leaving, ending
     bool wanted = false;                  // there shall be one
@@ -109,7 +109,7 @@ struct ChannelStatistics {
     std::vector<PathStatistics> paths;
 };
 
-// What uct_mp/adapt has decided here.
+// The decisions of uct_mp/adapt here.
 struct AdaptationStatistics {
     unsigned rc_in_use = 0, rc_kept = 0; // peers that it is wanted for; queue pairs
     std::uint64_t looks = 0;             // at the counts of a time window

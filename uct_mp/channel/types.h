@@ -1,4 +1,4 @@
-// What the callers of the transport hand in. The layouts of Iov, Completion and AmHandler are those of UCX's uct_iov_t,
+// Arguments of the transport's callers. The layouts of Iov, Completion and AmHandler are those of UCX's uct_iov_t,
 // uct_completion_t and uct_am_handler_t (checked in uct_mp/ucx), so that the face passes pointers through.
 #pragma once
 

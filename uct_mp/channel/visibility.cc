@@ -1,6 +1,6 @@
-// What a write's completion leaves open: it is in the adapter's hands, perhaps not yet in the peer's memory. As long as
-// the same adapter brings whatever the peer is told next, the bus keeps the order (channel.h says what is assumed).
-// With several adapters something has to push: a marker before a message, a read before everything else.
+// A completed write is in the adapter's hands, perhaps not yet in the peer's memory. As long as the same adapter brings
+// whatever the peer is told next, the bus keeps the order (channel.h says what is assumed). With several adapters
+// something has to push: a marker before a message, a read before everything else.
 //
 // A read pushes the writes before it on its queue pair, which executes in order, so it is posted at once behind them:
 // one round trip for all paths together. It counts in the epoch in which it was asked for; a flush waits for it as for
@@ -37,8 +37,8 @@ void Visibility::note_devices(Channel& channel) {
     const bool overtakes = channel.wiring.path_count > 1 && (always || std::popcount(reached) > 1);
     const bool before = std::exchange(channel.visible.unseen_gate, overtakes ? gate::unseen : 0);
     if (!overtakes) return;
-    // Those of fences that were settled by completions, too. What a path that is gone had carried is behind whatever
-    // goes by another one to the same adapter, and can be seen if there is none (R84).
+    // Those of fences that were settled by completions, too. Writes of a lost path are visible before any that go by
+    // another path to the same adapter, and are visible if there is none (R84).
     for (const PathIndex path : schedule::each(before ? 0 : channel.visible.unread)) {
         const PathIndex over = channel.wiring.unsettled.damaged >> path & 1 ? path : beside(channel, path);
         if (over != kNoPath) channel.fences.put_paths |= PathMask{1} << over;
@@ -59,7 +59,7 @@ PathIndex Visibility::twin_of(const Channel& channel, PathIndex path) const {
     return kNoPath;
 }
 
-// Of writes that have all completed: a marker over any path to the same adapter is behind them.
+// If all writes have completed, a marker over any path to the same adapter is behind them.
 PathMask Visibility::one_per_device(const Channel& channel, PathMask paths) const {
     const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
     PathMask chosen = 0;
@@ -182,7 +182,7 @@ void Visibility::read_back(Channel& channel) {
     post_read_backs(channel);
 }
 
-// What failed paths have lost has gone again, perhaps to another adapter, and that one's path may fail in its turn: so
+// Writes lost with failed paths have gone again, perhaps to another adapter, whose path may fail in its turn. So
 // markers and fenced messages could come by any adapter. Before they go, everything is visible.
 void Visibility::read_back_all(Channel& channel) {
     ++channel.wiring.unsettled.reading.count;

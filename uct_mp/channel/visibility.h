@@ -3,8 +3,8 @@
 // A marker goes before a message, a read back before everything else. Peers with one adapter need neither, unless
 // UCX_MP_READ_BACK=always says so.
 //
-// Who calls: Sender before messages; Epochs before flushes and RDMA behind fences; recovery after a replay.
-// A read back counts in the epoch in which it was asked for. What finds no room is posted by a later progress.
+// Callers: Sender before messages; Epochs before flushes and RDMA behind fences; recovery after a replay.
+// A read back counts in the epoch in which it was asked for. Requests without room are posted by a later progress.
 // Threads: the interface's; probe_key_of() with the lock held, for the handshake.
 #pragma once
 
@@ -48,7 +48,7 @@ public:
 
     // -- What others read
     std::vector<Channel*> read_backs_due; // what found no room
-    // What peers read that want to know whether what they have written here is seen.
+    // Bytes that peers read to push their writes into our memory.
     alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};
     verbs::Registration probe_region;
 

@@ -1,4 +1,4 @@
-// What a message of the data path must be before anything in it is believed.
+// Checks of a message of the data path, before anything in it is believed.
 //
 // Receiver checks once, before any number changes. Plain active messages are the exception: only their length matters,
 // and that is checked where they are received. Pure: the fuzzer calls it.
@@ -13,8 +13,8 @@ namespace ucx_mp::channel {
 
 inline constexpr unsigned kAmIdsOnWire = 32;
 
-// What is wrong with a message of `length` bytes (at least a header) between interfaces with these paths (bit i: path
-// i); null: nothing.
+// Says what is wrong with a message of `length` bytes (at least a header) between interfaces with these paths (bit i:
+// path i); null: nothing.
 [[nodiscard]] inline const char* flaw_of(const std::byte* message, std::uint32_t length, std::uint64_t paths) {
     MessageHeader header;
     std::memcpy(&header, message, sizeof header);
@@ -60,7 +60,7 @@ inline constexpr unsigned kAmIdsOnWire = 32;
     return nullptr;
 }
 
-// Of a well-formed active message: what the handler gets.
+// The handler's part of a well-formed active message.
 [[nodiscard]] inline std::uint32_t payload_bytes(const MessageHeader& header, std::uint32_t length) {
     return length - static_cast<std::uint32_t>(sizeof header) -
            (header.flags & flag::fenced ? static_cast<std::uint32_t>(sizeof(FenceTrailer)) : 0);

@@ -2,7 +2,7 @@
 // (RC, or DC with an access key) that a handshake (connect/) has made. Still nothing in them is believed without a
 // check.
 //
-// Who sent a message is not a matter of what it says. mp_rc: the queue pair that it came by must be one of the
+// The contents of a message do not decide about its sender. mp_rc: the queue pair that it came by must be one of the
 // channel's. mp_dc: 8 bytes stand before the MessageHeader, connect::Connection::dc_tag, which this sender alone has
 // been told.
 //

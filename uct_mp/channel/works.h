@@ -1,6 +1,6 @@
 // Operations under way that are more than one message: their pool, their beginning and their end.
 //
-// Who calls: whoever starts an operation takes a Work here. Whoever brings Work::open to 0 ends it.
+// Callers: whoever starts an operation takes a Work here. Whoever brings Work::open to 0 ends it.
 // Ownership: the pool owns all works. Work::bounce is given back with its work.
 // Threads: the interface's. The user's completion is called inside finish() and finish_work().
 #pragma once

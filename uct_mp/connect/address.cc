@@ -74,7 +74,7 @@ void pack(const InterfaceAddress& address, void* out) {
 
 namespace {
 
-// A RoCE port; `gid_at` is what follows the entry, `left` how much of it there is.
+// A RoCE port; `gid_at`: the bytes behind the entry, `left`: how many there are.
 bool unpack_roce(const WireControl& wire, const std::uint8_t* gid_at, std::size_t left, ControlAddress& out) {
     if (out.lmc == kIpv4) {
         out.gid[10] = out.gid[11] = 0xff;
@@ -83,7 +83,7 @@ bool unpack_roce(const WireControl& wire, const std::uint8_t* gid_at, std::size_
     } else {
         if (out.lmc != kIpv6 || wire.lid || wire.subnet_tag || left < out.gid.size()) return false;
         std::memcpy(out.gid.data(), gid_at, out.gid.size());
-        if (verbs::is_ipv4(out.gid)) return false; // it has a form of its own
+        if (verbs::is_ipv4(out.gid)) return false; // IPv4 has a form of its own
     }
     out.lid = out.subnet_tag = 0;
     out.lmc = 0;
@@ -148,7 +148,7 @@ bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to
 
 bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAddress& to) {
     const bool roce = verbs::is_set(to.gid), usable = to.lid || roce;
-    if (active && usable) return false; // reach() knows
+    if (active && usable) return false; // both are active: reach() is the answer
     if (ethernet) return roce || !usable;
     return !roce && to.subnet_tag == subnet_tag(prefix);
 }

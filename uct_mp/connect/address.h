@@ -7,11 +7,12 @@
 //   u8 transport                     1 = mp_rc, 2 = mp_dc
 //   u8 count                         control addresses that follow, 1..kMaxControlAddresses
 //   u64 uid                          random, one per interface: the peer's name
-//   u64 cookie                       random: who knows it has been given the address; every message must carry it
+//   u64 cookie                       random: a sender that knows it has the address; every message must carry it
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
-// The number of bytes never grows, what they say may change: a port that is down has a place with LID 0. One at least
-// works. An entry may be a RoCE port:
+//
+// The number of bytes of an address never grows; their contents may change: a port that is down has a place with LID 0.
+// At least one works. An entry may be a RoCE port:
 //   lmc 8: IPv4, whose address stands in place of lid (first two bytes) and subnet tag
 //   lmc 9: IPv6, lid and tag are 0, u8 gid[16] follows
 #pragma once
@@ -26,7 +27,7 @@
 
 namespace ucx_mp::connect {
 
-inline constexpr std::uint8_t kMinVersion = 6, kMaxVersion = 6; // those before have no secrets (wire.h: Proof)
+inline constexpr std::uint8_t kMinVersion = 6, kMaxVersion = 6; // earlier ones have no secrets (wire.h: Proof)
 inline constexpr unsigned kMaxControlAddresses = 4;
 inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56, so at most one is IPv6
 inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id
@@ -59,22 +60,22 @@ struct InterfaceAddress {
 [[nodiscard]] std::size_t packed_size(const ControlAddress& entry);
 [[nodiscard]] std::size_t packed_size(const InterfaceAddress& address);
 void pack(const InterfaceAddress& address, void* out); // packed_size bytes
-// Trusts nothing: false if the count, a LID, LMC, rail or queue pair number is out of range. The length is not known to
-// UCT, so at most kMaxInterfaceAddress bytes are read, and only `count` entries of them.
+// Trusts nothing: false if the count, a LID, LMC, rail or queue pair number is out of range. UCT does
+// not know the length, so at most kMaxInterfaceAddress bytes are read, and only `count` entries of them.
 [[nodiscard]] bool unpack(const void* in, InterfaceAddress& out);
 
-// Our rail, whose subnet is `prefix` and whose own address is `gid` (unset: InfiniBand), may send there. path::reach()
-// is the same where more is known of the other side.
+// Whether our rail may send there; its subnet is `prefix`, its own address `gid`
+// (unset: InfiniBand). path::reach() is the same where more is known of the other side.
 [[nodiscard]] bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to, bool routed);
-// Not now, since one of the ports is down, but when both are active. A port that is down keeps its subnet; RoCE may be
-// routed anywhere. `ethernet`, `active`: our rail.
+// Whether it may send there when both ports are active; one of them is down now. A port that
+// is down keeps its subnet; RoCE may be routed anywhere. `ethernet`, `active`: our rail.
 [[nodiscard]] bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAddress& to);
-// Some control address can be reached from one of our rails, now or when their ports are active, and the transports
-// and versions fit; `min` and `max` are ours.
+// Whether some control address can be reached from one of our rails, now or when their
+// ports are active, and the transports and versions fit; `min` and `max` are ours.
 [[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport,
                              std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);
-// Their versions and `min` to `max`, which are ours, have none in common: a line that says which, and who is too old.
-// Else empty.
+// If their versions and ours (`min` to `max`) have none in common:
+// a line that says which, and which side is too old. Else empty.
 [[nodiscard]] std::string version_misfit(const InterfaceAddress& address, std::uint8_t min, std::uint8_t max);
 
 } // namespace ucx_mp::connect

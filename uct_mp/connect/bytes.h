@@ -1,4 +1,4 @@
-// Little-endian numbers in byte buffers. Offsets are the caller's to check.
+// Little-endian numbers in byte buffers. The caller checks offsets.
 #pragma once
 
 #include <bit>
@@ -26,7 +26,7 @@ template <std::unsigned_integral T> void store(std::uint8_t* at, T value) { std:
     return x ^ (x >> 31);
 }
 
-// In a time that says nothing about where they differ. 0 is nobody's secret.
+// Compares in a time that does not tell where they differ. No side has the secret 0.
 [[nodiscard]] constexpr bool same_secret(std::uint64_t told, std::uint64_t secret) {
     return bool(unsigned((told ^ secret) == 0) & unsigned(secret != 0));
 }

@@ -13,7 +13,7 @@ namespace ucx_mp::connect {
 
 namespace {
 
-constexpr Nanos kLong = 10'000'000'000; // without an answer: the user hears of it
+constexpr Nanos kLong = 10'000'000'000; // without an answer: then the user hears of it
 constexpr unsigned kTwoWays = 2;        // from this repetition on: pauses are long by then
 
 bool transient(Status s) { return s == Status::no_resource || s == Status::busy; }
@@ -52,7 +52,7 @@ Status status_of(wire::Reason reason) {
 
 void Client::start(Connection& c) {
     assert(c.state == State::closed && c.peer.uid != 0 && c.peer.uid != plane_.identity.address.uid);
-    // Else it is that of a request of the peer's that found no place.
+    // Else the place is that of a request of the peer's that found none here.
     if (!c.server || !(c.features & feature::park)) c.remote_id = 0;
     c.server = false;
     c.ends.clear();
@@ -61,7 +61,7 @@ void Client::start(Connection& c) {
     c.own_secret = plane_.identity.random_tag();
     c.started = plane_.services.now();
     c.attempts = c.copies = c.sent = 0;
-    c.telling.offered = plane_.identity.rails_number; // of repetitions the first that arrives counts
+    c.telling.offered = plane_.identity.rails_number; // of several repetitions the first that arrives counts
     plane_.states.set(c, State::requesting, "wanted");
     if (hopeless(c, nullptr) == Status::ok) {
         if (!plane_.outbox.route(c, 0)) say_waiting(c);
@@ -102,7 +102,7 @@ void Client::give_up(Connection& c) {
         plane_.turns.send(c); // a rail has come back
 }
 
-// Doubles up to the ceiling, plus or minus a quarter: peers that have started together don't repeat together.
+// Doubles up to the ceiling, plus or minus a quarter: peers that have started together do not repeat together.
 Nanos Client::back_off(const Connection& c) const {
     const Nanos doubled = plane_.config.retry << std::min(c.attempts, 20u);
     const Nanos base = std::max<Nanos>(4, std::min(doubled, plane_.config.max_retry));
@@ -165,7 +165,7 @@ void Client::repeat(Connection& c) {
     plane_.turns.send(c);
 }
 
-// Whoever wants it may not be the peer. So it is a copy now and then, and what is repeated anyway stays as it is.
+// Whoever asks for it may not be the peer. So it is only a copy now and then, and the repetitions go on unchanged.
 void Client::ask_again(Connection& c) {
     const Nanos now = plane_.services.now();
     if (!c.timer) return; // it is our turn already, or its reply is here
@@ -179,7 +179,7 @@ void Client::ask_again(Connection& c) {
 void Client::on_reply(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.addressed(m);
     if (c && is_under_way(c->state) && !same_secret(m.shown, c->own_secret)) {
-        ++plane_.counters.late; // of an earlier request, or nobody has asked for it
+        ++plane_.counters.late; // it answers an earlier request, or none
         return;
     }
     if (!c || c->state == State::closed || c->state == State::failed) {
@@ -191,7 +191,7 @@ void Client::on_reply(const Target& way_back, const Message& m) {
         ++plane_.counters.late;
         return;
     }
-    if (Due* const due = plane_.turns.due_of(*c); due && due->what != Due::What::send) { // we are at it
+    if (Due* const due = plane_.turns.due_of(*c); due && due->what != Due::What::send) { // it is under way
         due->way_back = way_back;
         ++plane_.counters.late;
         return;
@@ -238,7 +238,7 @@ void Client::reply_done(Connection& c, const Due& due, Status status) {
         plane_.states.drop_ends(c);
         c.incarnation = due.incarnation;
         c.peer_secret = c.held.peer_secret;
-        c.remote_id = 0; // the request's (R215)
+        c.remote_id = 0; // as the request has it (R215)
         wait_for_answer(c);
         return;
     }
@@ -263,7 +263,7 @@ void Client::on_ready(const Message& m) {
     said_ = said_version_ = false;
     c->telling.known = c->telling.offered;
     plane_.owner.peers.established(*c);
-    plane_.rail_lists.tell(*c); // what has changed since the request
+    plane_.rail_lists.tell(*c); // changes since the request
 }
 
 void Client::refused(Connection& c, const Message& m) {
@@ -276,11 +276,11 @@ void Client::refused(Connection& c, const Message& m) {
             plane_.owner.peers.answered(c, Answer::lost);
             return;
         }
-        // Between reply and confirm the server has forgotten us. Try anew, within the same time limit, but not at once.
+        // Between reply and confirm the server forgot us. Tries anew, within the same time limit, but not at once.
         plane_.states.drop_ends(c);
         plane_.states.set(c, State::requesting, "the server has given up");
         c.transaction = plane_.identity.next_transaction();
-        c.remote_id = 0; // of the half that is gone
+        c.remote_id = 0; // the peer's half is gone
         plane_.states.set_timer(c, plane_.services.now() + back_off(c), [this, &c] { repeat(c); });
         return;
     }
@@ -291,8 +291,8 @@ void Client::refused(Connection& c, const Message& m) {
     plane_.states.fail(c, status_of(m.reason), why);
 }
 
-// Its address says that it speaks one of our versions. The library was exchanged there meanwhile, or somebody lies. So
-// it is only told, once: the request is repeated until its time is over.
+// Its address says that it speaks one of our versions. The library was exchanged there meanwhile,
+// or somebody lies. So the user is only told, once: the request is repeated until its time is over.
 void Client::refused_without_proof(const Connection& c, const Message& m) {
     ++plane_.counters.late;
     if (m.reason != wire::Reason::version || c.state != State::requesting || std::exchange(said_version_, true)) return;

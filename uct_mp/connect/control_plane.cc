@@ -1,4 +1,4 @@
-// The face: takes the lock where control_plane.h says so, and hands on to the part that does it.
+// The face: takes the lock where control_plane.h says so, and calls the part that does it.
 #include "uct_mp/connect/control_plane.h"
 
 #include <mutex>
@@ -33,7 +33,7 @@ void ControlPlane::start(Connection& connection) {
 void ControlPlane::forget(Connection& connection) {
     const std::lock_guard lock(plane_->services);
     if (connection.state != State::closed) plane_->states.set(connection, State::closed, "forgotten");
-    plane_->rail_lists.stop(connection); // of a parked one, both
+    plane_->rail_lists.stop(connection); // both are for a parked one
     plane_->questions.stop(connection);
 }
 void ControlPlane::close() { plane_->closing = true; }

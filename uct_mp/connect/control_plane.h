@@ -2,7 +2,7 @@
 // datagram queue pairs, one per rail.
 //
 //   client                                  server
-//   request  (our rails, DCTs, wishes) ->             accept(): who is it, do we know it
+//   request  (our rails, DCTs, wishes) ->             accept(): is the peer known?
 //                                      <-  reply      plan_paths, make_end(): queue pairs in INIT, numbers and PSNs
 //   make_end(), connect_end(): every path
 //   confirm  (our numbers and PSNs)    ->             connect_end(): RTR, RTS; established()
@@ -20,7 +20,7 @@
 // Messages: wire.h. Nothing is believed: cookie, versions, sizes, ranges and the state are checked before anything
 // changes. A message that fails is counted and dropped. A version that does not fit is answered with a refusal.
 //
-// What the owner may assume about data:
+// The owner may assume about data:
 //   server  Its queue pairs are in RTS before `ready` leaves, and the client sends nothing before it has `ready`. So
 //           nothing arrives before established().
 //   client  Its queue pairs are in RTS before `confirm` leaves. The server may send from its established() on, so data
@@ -35,7 +35,7 @@
 //
 // Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
 // still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. The
-// Owner's functions are called inside poll() or a timer, by either thread, with the lock held; they may call start()
+// Owner's functions are called inside poll() or a timer, by either thread, with the lock held. They may call start()
 // and forget() for any connection, except that make_end and connect_end must not forget theirs.
 #pragma once
 
@@ -58,33 +58,33 @@ enum class State : std::uint8_t {
     closed,      // nothing known of it at the peer
     requesting,  // client: request sent, no reply yet
     confirming,  // client: our ends are connected, `ready` is missing
-    accepting,   // server: asked, replied as soon as our ends are made; no confirm yet, or our ends are being connected
+    accepting,   // server: asked, replied when our ends are made; no confirm yet, or ends are being connected
     established, // data may flow in both directions
     failed,      // refused or timed out: says so once, then stays
 };
 
-// What has come of a question whether a peer lives.
+// The result of a question whether a peer lives.
 enum class Answer : std::uint8_t {
     alive,  // its process lives and holds the connection
     lost,   // its process lives and holds no such connection (any more)
-    silent, // none: dead, stopped, or no path leads there
+    silent, // no answer: dead, stopped, or no path leads there
 };
 
 // Our list of rails on its way to a peer; the control plane's own.
 struct Telling {
-    std::uint32_t known = 0;   // number of the newest list that the peer has
-    std::uint32_t offered = 0; // likewise, as soon as the handshake under way is over
-    unsigned sent = 0;         // how often the present one has been
-    unsigned answers = 0;      // of ours to the peer's lists
-    std::uint64_t nonce = 0;   // that an answer may carry
+    std::uint32_t known = 0;   // number of the newest list of ours that the peer has
+    std::uint32_t offered = 0; // ... that it will have as soon as the handshake under way is over
+    unsigned sent = 0;         // how often the present list has been sent
+    unsigned answers = 0;      // our answers to the peer's lists
+    std::uint64_t nonce = 0;   // an answer may carry it
     Services::Timer timer = 0;
 };
 
 struct Question {                  // the control plane's own
     std::uint32_t number = 0;      // 0: none
-    std::uint32_t incarnation = 0; // that it is about
-    std::uint64_t nonce = 0;       // that its answer carries
-    bool by_owner = false;         // who hears the answer
+    std::uint32_t incarnation = 0; // the connection that it is about
+    std::uint64_t nonce = 0;       // the answer carries it
+    bool by_owner = false;         // the owner hears the answer
     unsigned sent = 0;
     Nanos until = 0;
     Services::Timer timer = 0;
@@ -92,26 +92,26 @@ struct Question {                  // the control plane's own
 
 // Our goodbye on its way; the control plane's own.
 struct Parting {
-    bool closing = false; // it has been told that our interface closes
+    bool closing = false; // the peer has been told that our interface closes
     bool known = false;   // ... and the peer has answered
     Goodbye goodbye;
-    std::uint64_t nonce = 0; // that an answer may carry
+    std::uint64_t nonce = 0; // an answer may carry it
     unsigned sent = 0;
     Services::Timer timer = 0;
-    // Questions of either side, as long as the connection lasts. Each gets one answer, whatever copies of it come: who
-    // has been told that the connection is needed goes on with it.
+    // Questions of either side, as long as the connection lasts. Each gets one answer, whatever
+    // copies of it come: a side that has been told that the connection is needed goes on with it.
     std::uint16_t asked = 0;      // our newest one; 0: none yet
     std::uint16_t heard = 0;      // the newest of the peer's that has been answered
-    bool heard_is_needed = false; // ... so
+    bool heard_is_needed = false; // ... and the answer was that we need it
 };
 
 // One side's half of a path (DC: zeros).
 struct LocalEnd {
     std::uint32_t qp_number = 0;
-    std::uint32_t psn = 0; // first packet number that it sends
+    std::uint32_t psn = 0; // number of the first packet that it sends
 };
 
-// A path as this side sees it, whoever is the server: rails by their numbers, and path bits.
+// A path as this side sees it, whichever side is the server: rails by their numbers, and path bits.
 struct Route {
     std::uint8_t ours, our_bits, theirs, their_bits;
     bool operator==(const Route&) const = default;
@@ -119,8 +119,8 @@ struct Route {
 
 // A connection as messages name it.
 struct Bond {
-    std::uint64_t own_secret = 0;  // that messages to us carry; 0: there was none
-    std::uint64_t peer_secret = 0; // ... and those to the peer
+    std::uint64_t own_secret = 0;  // messages to us carry it; 0: there was none
+    std::uint64_t peer_secret = 0; // messages to the peer carry it
     std::uint32_t remote_id = 0, incarnation = 0;
 };
 
@@ -134,27 +134,27 @@ struct Connection {
     std::uint32_t incarnation = 0; // counts connections with this peer, agreed: the larger of both plus one
     std::vector<path::RemoteRail> remote_rails;
     std::vector<path::PathSpec> paths; // agreed
-    // So many of them, the last ones (of each half, if reads have paths of their own), lead over ports that were down:
-    // they have no ends yet and are made later, if ever (recover/joining.h).
+    // The last so many (of each half, if reads have paths of their own) lead over ports that
+    // were down. They have no ends yet, and get them later, if ever (recover/joining.h).
     std::uint8_t absent = 0;
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs
     std::uint64_t dc_key = 0;          // of the peer's DC targets
-    // What the handshake has told, see wire::Terms
-    std::uint64_t features = 0;      // that both sides have
+    // Told in the handshake, see wire::Terms
+    std::uint64_t features = 0;      // those that both sides have
     std::uint64_t probe_address = 0; // the peer's; 0: it has none. Keys: RemoteRail::probe_key
     std::uint32_t peer_window = 0, peer_ring = 0, peer_segment = 0;
-    path::Kinds peer_kinds = path::Kinds::none; // that the peer has
-    std::uint64_t dc_tag = 0;                   // what messages to the peer begin with, if wants_tag()
-    std::uint64_t own_dc_tag = 0;               // ... and those to us, if we have DC targets
+    path::Kinds peer_kinds = path::Kinds::none; // those of the peer
+    std::uint64_t dc_tag = 0;                   // messages to the peer begin with it, if wants_tag()
+    std::uint64_t own_dc_tag = 0;               // messages to us begin with it, if we have DC targets
     // The control plane's own
     std::uint64_t own_secret = 0, peer_secret = 0; // of this connection, or of the handshake under way; see Bond
     Bond held; // the latest connection that was established: this one, or one before
-    // The peer does not hold that, nor what is under way: so it has answered, and this is the nonce of its own request.
-    // 0: it has not, or makes none.
+    // The peer has answered that it holds neither that connection nor the one under
+    // way: the nonce of its own request. 0: it has not answered so, or makes none.
     std::uint64_t awaited = 0;
-    bool gives_way = false; // what is under way follows no connection, and who asks for it is silent
-    // What accept() has replaced, for a handshake that comes to nothing. Its client may be anybody, or surely the peer.
+    bool gives_way = false; // the handshake under way follows no connection, and its client is silent
+    // Replaced by accept(), for a handshake that fails. Its client may be anybody, or surely the peer.
     struct {
         std::uint32_t incarnation = 0, seen = 0, rails_number = 0;
         bool by_peer = false;
@@ -164,25 +164,25 @@ struct Connection {
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
     Nanos seen_at = 0;             // since then
-    std::uint64_t place = 0;       // among those who wait for their turn; 0: it does not
+    std::uint64_t place = 0;       // place among the handshakes that wait for their turn; 0: it does not wait
     Services::Timer timer = 0;
     Nanos started = 0;           // start() or the request
-    Nanos answered = 0;          // server: latest answer, and the way that it took
+    Nanos answered = 0;          // server: latest answer, and its way
     bool answered_again = false; // ... soon after another one, by another way
     unsigned answered_from = 0;
     verbs::Destination answered_to;
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
     unsigned copies = 0;             // client: of the request, beside its repetitions
-    Nanos asked_again = 0;           // client: latest copy because the peer is ready for it, or somebody says so
+    Nanos asked_again = 0;           // client: latest copy, sent because the peer is ready for it
     Question question;
     Telling telling;
     Parting parting;
-    std::uint32_t rails_number = 0; // of the peer's newest list that we have; 0: the handshake's
-    // The connection before has ended by agreement: until there is another one both sides go on telling each other
-    // where they are. Set by follow_parked().
+    std::uint32_t rails_number = 0; // number of the peer's newest list that we have; 0: the handshake's
+    // The connection before has ended by agreement: until there is another one
+    // both sides go on telling each other their addresses. Set by follow_parked().
     bool parked = false;
 
-    // Of a path: our rail and its path bits, the peer's.
+    // A path's addresses: our rail and its path bits, the peer's.
     [[nodiscard]] unsigned local_rail(std::size_t path) const {
         return server ? paths[path].server_rail : paths[path].client_rail;
     }
@@ -204,7 +204,7 @@ struct Connection {
         return {std::uint8_t(local_rail(path)), local_bits(path), std::uint8_t(remote_rail_index(path)), remote_bits};
     }
 
-    // Of a path: how many share our rail with it, itself included, for the same purpose.
+    // How many paths share our rail with this one, itself included, for the same purpose.
     [[nodiscard]] unsigned routes_of_rail(std::size_t path) const {
         unsigned count = 0;
         for (std::size_t i = 0; i < paths.size(); ++i)
@@ -213,7 +213,7 @@ struct Connection {
         return count;
     }
 
-    // The peer wants its tag before every message, whatever path brings it: its buffers are shared by all of them.
+    // Whether the peer wants its tag before every message, on whatever path: all paths share its buffers.
     [[nodiscard]] bool wants_tag() const { return path::has(peer_kinds, path::Kind::dc); }
 
     // A path with a queue pair at each end, from the beginning.
@@ -225,13 +225,13 @@ struct Connection {
         return path % part >= part - absent;
     }
 
-    // It has come out of band. Before it, whoever was first has said who and where the peer is.
+    // The address has come out of band. Before that, the first message has told the peer's name and place.
     void take_address(const InterfaceAddress& address) {
         if (peer.count) return;
         peer = address;
         if (state == State::closed && !held.own_secret) remote_rails.clear();
     }
-    // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
+    // Takes the place of `old`, a connection with the same peer: numbers that are void for it are void here.
     void follow(const Connection& old) {
         peer = old.peer;
         transaction = old.transaction;
@@ -242,11 +242,11 @@ struct Connection {
         own_secret = held.own_secret;
         peer_secret = held.peer_secret;
         awaited = old.awaited;
-        if (peer.count && !held.own_secret) return; // its address says where it is
+        if (peer.count && !held.own_secret) return; // its address says its place
         remote_rails = old.remote_rails;
         rails_number = old.rails_number;
     }
-    // Likewise of one that has ended by agreement.
+    // The same for a connection that has ended by agreement.
     void follow_parked(const Connection& old) {
         follow(old);
         parked = true;
@@ -255,9 +255,9 @@ struct Connection {
     }
 };
 
-inline constexpr std::uint32_t kUnknownPsn = 0xffffffff; // it can't tell
+inline constexpr std::uint32_t kUnknownPsn = 0xffffffff; // the side cannot tell
 
-// What one side tells the other about a path of an established connection; wire.h, PathNews.
+// Told by one side to the other about a path of an established connection; wire.h, PathNews.
 struct PathNews {
     std::uint8_t path = 0;
     bool answer = false;
@@ -271,7 +271,7 @@ struct PathNews {
 };
 enum class NewsKind : std::uint8_t { down, open, opened, probe, probed };
 
-// -- What the owner of connections (the interface) does for the handshake, by role
+// -- The work of the owner of connections (the interface) for the handshake, by role
 
 // Makes our halves of paths.
 class Ends {
@@ -282,13 +282,13 @@ public:
     // in INIT and sets its number (a path that is absent gets none). no_resource or busy: not now, the client will
     // repeat its message; other failures end the handshake. After a failure drop_ends() is called.
     virtual Status make_end(Connection& connection, std::size_t path) = 0;
-    // Likewise when all are made, and remote_ends, remote_rails, remote_id are known: connect (RC: RTR, RTS; DC: an
-    // address handle).
+    // Connects our half, when all are made and remote_ends, remote_rails, remote_id are
+    // known (RC: RTR, RTS; DC: an address handle). Called and answered as make_end().
     virtual Status connect_end(Connection& connection, std::size_t path) = 0;
-    // Takes back make_end, of as many as there were (the handshake failed or starts anew).
+    // Takes back make_end(), of as many halves as were made (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
-    // For reading what ControlConfig::terms.probe_address says, by way of this rail: the present rkey of its device; 0:
-    // none.
+    // The present rkey of this rail's device, for reading at
+    // ControlConfig::terms.probe_address by way of this rail; 0: none.
     virtual std::uint32_t probe_key(const verbs::Rail&) { return 0; }
 };
 
@@ -301,31 +301,31 @@ public:
     // For a request of a known peer, by its uid: the present connection, or one that is to take the place of a failed
     // one and may be made now. nullptr: unknown.
     virtual Connection* find(std::uint64_t peer_uid) = 0;
-    // The present one, or nullptr. Nothing is made.
+    // The present connection, or nullptr. Nothing is made.
     virtual Connection* find_present(std::uint64_t peer_uid) { return find(peer_uid); }
-    // Likewise, if the connection with it was ended by agreement (say_idle) and there is no other one yet.
+    // The same, if the connection with it was ended by agreement (say_idle) and there is no other one yet.
     virtual Connection* find_parked(std::uint64_t /*peer_uid*/) { return nullptr; }
-    // By our own local_id as a message brought it; nullptr: none such.
+    // The connection by our own local_id, as a message brought it; nullptr: none such.
     virtual Connection* find_local(std::uint32_t local_id) = 0;
     virtual void established(Connection& connection) = 0;
     // After drop_ends(). Once; `why` is one line for the log, without the peer's name.
     virtual void failed(Connection& connection, Status status, const char* why) = 0;
-    // The peer had asked for a connection and went silent or gave it up; after drop_ends(), the state is closed again.
-    // start() if there is something to send.
+    // The peer had asked for a connection and went silent or gave it up. Called after
+    // drop_ends(); the state is closed again. start() if there is something to send.
     virtual void abandoned(Connection&) {}
-    // Of ask(). Once; not if the connection was forgotten meanwhile.
+    // The answer to ask(). Once; not if the connection was forgotten meanwhile.
     virtual void answered(Connection&, Answer) {}
-    // A request of this peer is to be heard; false: not now, it will be repeated.
+    // Whether a request of this peer is to be heard; false: not now, it will be repeated.
     virtual bool hears(std::uint64_t /*peer_uid*/) { return true; }
-    // It may be connected. False: not now. The owner start()s the connection when it may be; what the request has told
-    // of the peer is in it by then.
+    // Whether it may be connected. False: not now. The owner start()s the connection
+    // when it may be; by then it has all that the request has told of the peer.
     virtual bool admits(Connection&) { return true; }
     // The peer says goodbye: again and again, perhaps. If it is `idle`, say_known() answers; not again after that.
     virtual void ended(Connection&, const Goodbye&) {}
-    // Of say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).
+    // The answer to say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).
     virtual void parted(Connection&, Answer) {}
-    // Of a connection in state confirming: data have come over it, so that the owner uses it already (PROTOCOL.md,
-    // R38).
+    // For a connection in state confirming: data have come over
+    // it, so that the owner uses it already (PROTOCOL.md, R38).
     virtual bool carries_data(Connection&) { return false; }
     // A connection that is established or failed here, or carries data: the peer asks for a new one. It has dropped its
     // side: it has shown the secret, or has been asked. (Never a late repetition: those are told apart.) Either a new
@@ -336,24 +336,24 @@ public:
     virtual std::string misfit(const Terms&) { return {}; }
 };
 
-// Takes what the peer tells of paths, ports and memory that are not what they were.
+// Takes changes that the peer tells of paths, ports and memory.
 class News {
 public:
     virtual ~News() = default;
-    // News of a path (its index is one of the connection's, incarnation and peer are right). A `probe` the control
-    // plane has answered itself, whatever the application does.
+    // News of a path (its index is one of the connection's, incarnation and peer are
+    // right). The control plane itself answers a `probe`, whatever the application does.
     virtual void path_news(Connection&, NewsKind, const PathNews&) {}
-    // The peer's ports are not what they were: list `number`, as long as the one before. Again and again until
-    // take_rails(), from wherever the owner likes.
+    // The peer's ports have changed: list `number`, as long as the one before.
+    // Again and again until take_rails(), which the owner may call from anywhere.
     virtual void rails_told(Connection&, std::uint32_t /*number*/, const std::vector<path::RemoteRail>&) {}
     // The present keys of memory of ours; false: there is none of that name.
     virtual bool find_keys(std::uint64_t /*region*/, verbs::RemoteKeys&) { return false; }
-    // Of ask_keys(). Not found: `told` has nothing but the id.
+    // The answer to ask_keys(). Not found: `told` has nothing but the id.
     virtual void keys_told(Connection&, bool /*found*/, const verbs::RemoteKeys& /*told*/) {}
-    // The peer wishes, again and again until it is answered (ControlPlane::answer). And its answer to a wish of ours.
+    // The peer's wish, again and again until it is answered (ControlPlane::answer), and its answer to a wish of ours.
     virtual void wished(Connection&, const ServiceWish&) {}
     virtual void wish_answered(Connection&, std::uint32_t /*number*/, bool /*taken*/) {}
-    // Likewise of rings. Not taken: nothing has been written there from message `until` on.
+    // The same for rings. Not taken: nothing has been written there from message `until` on.
     virtual void ring_offered(Connection&, const RingOffer&) {}
     virtual void ring_answered(Connection&, std::uint32_t /*number*/, bool /*taken*/, std::uint32_t /*until*/) {}
 };
@@ -375,14 +375,14 @@ struct ControlConfig {
     std::uint64_t dc_key = 0;                // of our DC targets
     path::TargetNumbers dct_numbers;         // ours; empty: none
     Terms terms{.features = feature::known}; // ours; dc_tag: each connection has its own
-    std::vector<verbs::Rail> rails;          // as they are now; empty: as they were when the devices were opened
+    std::vector<verbs::Rail> rails;          // their present properties; empty: those when the devices were opened
     std::uint8_t service_level = 0;
     // 0: uid, cookie, Q_Key and packet numbers are random (getrandom). Else they follow from it, so that simulations
     // are repeatable; every interface needs another one.
     std::uint64_t seed = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion; // for tests
-    std::uint8_t reserved = 0; // likewise: in all reserved bytes of our messages, as a later version may write them
-    std::vector<std::uint8_t> tail; // likewise: of our requests and replies (wire::Part)
+    std::uint8_t reserved = 0; // for tests: in all reserved bytes of our messages, as a later version may write them
+    std::vector<std::uint8_t> tail; // for tests: of our requests and replies (wire::Part)
 };
 
 struct ControlCounters { // messages
@@ -390,7 +390,7 @@ struct ControlCounters { // messages
     std::uint64_t repeated = 0; // sent: again, because no answer had come
     std::uint64_t unsent = 0;   // no buffer was free, or a rail's queue pair is broken; repeated later
     std::uint64_t dropped = 0;  // received: malformed, foreign, wrong cookie
-    std::uint64_t late = 0;     // received: well-formed, but of something settled (duplicates)
+    std::uint64_t late = 0;     // received: well-formed, but of a handshake that is settled (duplicates)
     std::uint64_t refused = 0;  // sent refusals
 };
 
@@ -407,13 +407,14 @@ public:
 
     [[nodiscard]] const InterfaceAddress& address() const;
 
-    // A rail of `devices` is not as it was when this was opened (verbs::refresh): handshakes and address() tell it from
-    // now on; established peers by tell_rails(), which repeats until they know. With the lock held, all three.
+    // A rail of `devices` has changed since this was opened (verbs::refresh). Handshakes and address() tell its new
+    // properties from now on. Established peers are told by tell_rails(), which repeats until they know. All three with
+    // the lock held.
     void renew(const verbs::Rail& rail);
-    // If the peer does not know the present list. Also of a parked connection: without a bound then, in growing
-    // pauses, since nothing else finds out whether that peer still lives.
+    // Tells the peer our list if it does not know it. Also for a parked connection: without a
+    // bound then, in growing pauses, since nothing else finds out whether that peer still lives.
     void tell_rails(Connection& connection);
-    // Of News::rails_told: the connection has this list from now on, and the peer hears that.
+    // Called after News::rails_told: the connection has this list from now on, and the peer hears that.
     void take_rails(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
 
     // A device has died and is there again (verbs/registry.h): control queue pairs of its rails are made anew. On
@@ -421,66 +422,66 @@ public:
     // `devices` is this one. `dct_numbers` of all rails, as they are now. With the lock held, from progress.
     [[nodiscard]] Status reopen(const verbs::Device& device, const path::TargetNumbers& dct_numbers,
                                 std::string& error);
-    // The peer has our present list of rails. With the lock held.
+    // Whether the peer has our present list of rails. With the lock held.
     [[nodiscard]] bool knows_rails(const Connection& connection) const;
-    // Which keys has this memory of the peer's now? Unreliable, as news of paths; News::keys_told. With the lock held.
+    // Asks for the present keys of this memory of the peer's. Unreliable; News::keys_told answers. With the lock held.
     void ask_keys(const Connection& connection, std::uint64_t region, unsigned attempt);
 
     // Client side; state must be closed, peer and local_id set. The result comes through Owner, never from within.
     void start(Connection& connection);
-    // Forget it: cancels its timer, sends nothing, state is closed. Its ends are the owner's to drop. Its memory may go
-    // afterwards; kept and started again it is a new connection with the next incarnation.
+    // Forgets the connection: cancels its timer, sends nothing, state is closed. The owner drops its ends. Its
+    // memory may go afterwards. If it is kept and started again, it is a new connection with the next incarnation.
     void forget(Connection& connection);
 
     // The interface closes: from now on requests are refused. With the lock held.
     void close();
-    // forget() of a handshake under way; a peer whose half we know of is told. With the lock held.
+    // forget() for a handshake under way; the peer is told if we know its half. With the lock held.
     void give_up(Connection& connection);
 
     // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit`
     // ns at most; Peers::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);
 
-    // Goodbye (goodbye.h), of an established connection; with the lock held. The peer of an idle one is asked whether
-    // it may end, again and again until it answers: Peers::parted(). No bound: it may have agreed long ago, and a dead
-    // peer is found otherwise. Only if the peer has feature::park.
+    // Says goodbye (goodbye.h) to the peer of an established connection; with the lock held. The peer of an idle
+    // connection is asked whether it may end, again and again until it answers: Peers::parted(). There is no
+    // bound: it may have agreed long ago, and a dead peer is found otherwise. Only if the peer has feature::park.
     void say_idle(Connection& connection, std::uint32_t delivered);
-    // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has
-    // come. False: there is no room now. Also to the peer of a connection that has ended by agreement.
+    // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer
+    // has come. False: there is no room now. Also to the peer of a connection that has ended by agreement.
     bool say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt);
-    // To the peer's idle goodbye `number`. Not agreed: the connection stays.
+    // Answers the peer's idle goodbye `number`. Not agreed: the connection stays.
     void say_known(Connection& connection, std::uint16_t number, bool agreed);
 
-    // News of a path, for an established connection. Unreliable: the caller repeats.
-    // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection)
-    // and no other; false: there is no room now.
+    // Sends news of a path of an established connection. Unreliable: the caller repeats.
+    // By any route; `attempt` counts, so that repetitions take others. Or over
+    // this path (of the connection) and no other; false: there is no room now.
     void tell(const Connection& connection, NewsKind kind, const PathNews& news, unsigned attempt);
     bool tell_over_path(const Connection& connection, unsigned path, NewsKind kind, const PathNews& news);
-    // Or over another route of the same connection.
+    // ... or over another route of the same connection.
     bool tell_over_route(const Connection& connection, const path::PathSpec& route, NewsKind kind,
                          const PathNews& news);
-    // How the peer's messages shall come, and the answer to such a wish. Unreliable: who wishes repeats, and each copy
-    // is answered.
+    // Wishes a way for the peer's messages, and answers such a wish.
+    // Unreliable: the side that wishes repeats, and each copy is answered.
     void wish(const Connection& connection, const ServiceWish& wish, unsigned attempt);
     void answer(const Connection& connection, std::uint32_t number, bool taken, unsigned attempt);
-    // Likewise of a ring, or of none any more.
+    // The same for a ring, or for its end.
     void offer_ring(const Connection& connection, const RingOffer& ring, unsigned attempt);
     void answer_ring(const Connection& connection, std::uint32_t number, bool taken, std::uint32_t until,
                      unsigned attempt);
     [[nodiscard]] std::uint32_t random_psn();
-    [[nodiscard]] std::uint64_t random_tag(); // tells nothing of others
+    [[nodiscard]] std::uint64_t random_tag(); // tells nothing of other tags
     // The port of a rail is active again.
     void port_active(unsigned rail);
 
-    // Handles what has arrived, and goes on with handshakes for a while; number of messages and of steps. Cheap if
-    // there is nothing. Call often while busy(). `occupied`: the caller has found other things to do since the call
-    // before, and shall have time for them.
+    // Handles messages that have arrived, and goes on with handshakes for a while; returns the number
+    // of messages and of steps. Cheap if there is nothing. Call often while busy(). `occupied`: the
+    // caller has found other things to do since the call before, and shall have time for them.
     unsigned poll(bool occupied = false);
-    // Some handshake of ours is under way. With the lock held.
+    // Whether a handshake of ours is under way. With the lock held.
     [[nodiscard]] bool busy() const;
 
-    // For sleeping: one pollable descriptor per device that becomes readable when a control message arrives after
-    // arm(). arm(): busy if something is there already.
+    // For sleeping: one pollable descriptor per device that becomes readable when a
+    // control message arrives after arm(). arm(): busy if a message is there already.
     [[nodiscard]] std::vector<int> event_fds() const;
     [[nodiscard]] Status arm();
 

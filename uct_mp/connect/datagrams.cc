@@ -17,7 +17,7 @@ namespace ucx_mp::connect {
 
 namespace {
 
-constexpr std::size_t kGrh = verbs::kGlobalHeader; // room that UD receives keep for it, used or not
+constexpr std::size_t kGrh = verbs::kGlobalHeader; // UD receives keep so much room for it, used or not
 constexpr std::size_t kPage = 4096;
 constexpr int kBatch = 16;
 
@@ -29,7 +29,7 @@ std::uint32_t depth(std::uint32_t wish, unsigned limit) {
     return std::max(1u, limit ? std::min<std::uint32_t>(wish, limit) : wish);
 }
 
-// The way back; nothing: it can't be told.
+// The way back; nothing: the header does not tell it.
 std::optional<verbs::Destination> sender(const verbs::Rail& rail, const ibv_wc& c, const std::uint8_t* buffer) {
     if (c.byte_len < kGrh) return std::nullopt;
     if (!rail.ethernet) return verbs::Destination{c.slid, c.dlid_path_bits, {}};
@@ -76,7 +76,7 @@ Status Datagrams::reopen(const verbs::Device& device, std::string& error) {
         const Status s = open_rail(device, rail, config_, queues, ports.emplace_back(rail.index, Port{}).second, error);
         if (failed(s)) return s;
     }
-    // Those before go as they came: queue pairs, completion queues, their channel.
+    // The old ones go in the reverse order: queue pairs, completion queues, their channel.
     for (auto& [rail, port] : ports) {
         (void)handles_.take(rail);
         std::swap(ports_[rail], port);
@@ -114,7 +114,7 @@ Status Datagrams::open_rail(const verbs::Device& device, const verbs::Rail& rail
         error = "control plane: rail " + rail.name + ": " + what + reason();
         return Status::io_error;
     };
-    // A datagram longer than the buffer breaks the queue pair (IB 11.6.2), so whatever an MTU allows must fit.
+    // A datagram longer than the buffer breaks the queue pair (IB 11.6.2), so it must have room for the largest MTU.
     if (failed(port.receives.make(device, receives, kGrh + mtu_bytes(rail.active ? rail.mtu : IBV_MTU_4096))) ||
         failed(port.sends.make(device, sends, wire::kMaxMessage))) {
         error = "control plane: rail " + rail.name + ": buffers: " + verbs::registration_trouble(errno);
@@ -135,7 +135,7 @@ void Datagrams::fill(Port& port, unsigned rail) {
     for (std::uint32_t i = port.send_count; i-- > 0;) port.free.push_back(i);
 }
 
-// Completions of the rail's queue pair are dropped, those of others kept.
+// Drops completions of the rail's queue pair, and keeps those of others.
 void Datagrams::take_back(Queues& queues, unsigned rail) {
     reap(queues);
     ibv_wc wc[kBatch];
@@ -150,7 +150,7 @@ void Datagrams::restart(unsigned rail) {
     if (device.events->seen(own.port).fatal) return; // nothing of it works any more: reopen()
     Port& port = ports_[rail];
     Queues& queues = queues_[own.device];
-    // Some adapters leave completions of a queue pair that is reset in the queue, others remove them.
+    // Some adapters leave completions in the queue when a queue pair is reset, others remove them.
     (void)verbs::to_error(port.qp.get());
     take_back(queues, rail);
     if (verbs::restart_ud(port.qp.get(), own, config_.q_key) != 0) return;
@@ -266,7 +266,7 @@ Status Datagrams::arm() {
         while (ibv_get_cq_event(q.channel.get(), &cq, &context) == 0) ++events;
         if (events) ibv_ack_cq_events(q.arrived.get(), events);
         if (ibv_req_notify_cq(q.arrived.get(), 0) != 0) return Status::io_error;
-        // What came before the request raises no event.
+        // Datagrams that came before the request raise no event.
         ibv_wc wc;
         if (ibv_poll_cq(q.arrived.get(), 1, &wc) > 0) q.early.push_back(wc);
         busy = busy || !q.early.empty();

@@ -1,5 +1,5 @@
-// Unreliable datagrams: one UD queue pair per rail with registered buffers, and address handles made once. Knows
-// nothing of what it carries. Slow path; one thread at a time.
+// Unreliable datagrams: one UD queue pair per rail with registered buffers, and address
+// handles made once. It does not know what it carries. Slow path; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ucx_mp::connect {
 
 [[nodiscard]] constexpr std::size_t mtu_bytes(ibv_mtu mtu) { return std::size_t{128} << mtu; }
 
-// Where a datagram goes: from our rail, over one route, to a queue pair.
+// The destination of a datagram: from our rail, over one route, to a queue pair.
 struct Target {
     unsigned rail = 0; // ours
     verbs::Destination to;
@@ -34,24 +34,24 @@ public:
     // `way_back` is the route that the datagram has come by, turned round; its q_key is unknown (0).
     using Handler = std::function<void(const Target& way_back, std::span<const std::uint8_t> payload)>;
 
-    // `devices` must outlive it. `rails`: its rails as they are now.
+    // `devices` must outlive it. `rails`: their present properties.
     [[nodiscard]] Status open(const verbs::DeviceSet& devices, std::span<const verbs::Rail> rails, const Config& config,
                               std::string& error);
 
     // At most 1024 bytes. no_resource: all buffers of that rail are on their way; io_error: no address handle, or the
     // queue pair is broken.
     [[nodiscard]] Status send(const Target& to, std::span<const std::uint8_t> payload);
-    // Number of datagrams; one call per device without.
+    // Returns the number of datagrams; one call per device if there are none.
     unsigned poll(const Handler& handler);
 
     [[nodiscard]] std::uint32_t qp_number(unsigned rail) const { return ports_[rail].qp->qp_num; }
-    // False: the queue pair has failed: a dead adapter, or an Ethernet port that is down. (InfiniBand adapters drop
-    // what can't be sent.)
+    // False: the queue pair has failed: a dead adapter, or an Ethernet port
+    // that is down. (InfiniBand adapters drop packets that cannot be sent.)
     [[nodiscard]] bool works(unsigned rail) const { return !ports_[rail].broken; }
-    // Makes a failed queue pair work again, under its old number; what was on it is lost. Not from within the handler.
+    // Makes a failed queue pair work again, under its old number; requests on it are lost. Not from within the handler.
     void restart(unsigned rail);
-    // It is not as it was when this was opened. Its own address, or its partition key, may have another place in the
-    // adapter's tables now: handles are made anew, and the queue pair begins anew.
+    // The rail has changed since this was opened. Its own address, or its partition key, may have
+    // another place in the adapter's tables now: handles are made anew, and the queue pair begins anew.
     void renew(const verbs::Rail& rail) {
         const bool moved = rails_[rail.index].pkey_index != rail.pkey_index;
         rails_[rail.index] = rail;
@@ -59,12 +59,12 @@ public:
         drop_handles(rail.index);
     }
     void drop_handles(unsigned rail);
-    // The device of `devices` with this index has died and is there again: its rails get new queue pairs, with other
-    // numbers. On failure everything stays as it was. Not from within the handler.
+    // The device of `devices` with this index has died and is there again: its rails get new queue
+    // pairs, with other numbers. On failure everything stays unchanged. Not from within the handler.
     [[nodiscard]] Status reopen(const verbs::Device& device, std::string& error);
 
     [[nodiscard]] std::vector<int> event_fds() const;
-    [[nodiscard]] Status arm(); // busy: something is there
+    [[nodiscard]] Status arm(); // busy: a datagram is there
 
 private:
     struct Free {
@@ -100,7 +100,7 @@ private:
     void reap(Queues& queues);
     unsigned deliver(std::span<const ibv_wc> completions, const Handler& handler);
     const verbs::DeviceSet* devices_ = nullptr;
-    std::vector<verbs::Rail> rails_; // of devices_, as they are now
+    std::vector<verbs::Rail> rails_; // present properties of the rails of devices_
     Config config_;
     std::vector<Queues> queues_; // before ports_: a queue pair goes before its completion queues
     std::vector<Port> ports_;

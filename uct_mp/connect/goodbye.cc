@@ -22,7 +22,7 @@ Message Goodbyes::goodbye_to(const Connection& c, const Goodbye& goodbye) const 
 }
 
 void Goodbyes::repeat(Connection& c) {
-    // Again and again: the peer may have agreed long ago, and hears nothing of us any more then.
+    // Again and again: the peer may have agreed long ago, and then hears nothing of us any more.
     plane_.outbox.send_to(c, c.parting.sent, goodbye_to(c, c.parting.goodbye));
     const Nanos pause = c.parting.sent >= kAttempts
                             ? kPatient
@@ -46,8 +46,8 @@ void Goodbyes::stop_all() {
     while (!parting_.empty()) stop(**parting_.begin());
 }
 
-// The same answer to every copy of a question, and none to older ones. Who asks takes the first answer: another one to
-// a later copy would end a connection that the peer goes on with.
+// The same answer to every copy of a question, and none to older ones. The peer takes the first
+// answer: another answer to a later copy would end a connection that the peer goes on with.
 void Goodbyes::answer(Connection& c) {
     Message m = plane_.outbox.message_to(wire::Kind::ended_known, c);
     m.yes = !c.parting.heard_is_needed;
@@ -55,7 +55,7 @@ void Goodbyes::answer(Connection& c) {
     plane_.outbox.send_to(c, c.telling.answers++, m); // repetitions take other ways
 }
 
-// A connection that we do not know has ended here as well.
+// An unknown connection has ended here as well.
 void Goodbyes::on_ended(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.connection_of(m);
     if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming)))
@@ -68,7 +68,7 @@ void Goodbyes::on_ended(const Target& way_back, const Message& m) {
         else if (number == 0)
             ++plane_.counters.dropped;
         else if (heard == 0 || newer(number, heard))
-            plane_.owner.peers.ended(*c, m.goodbye); // who answers
+            plane_.owner.peers.ended(*c, m.goodbye); // the owner answers
         else if (number == heard)
             answer(*c);
         else

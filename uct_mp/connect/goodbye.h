@@ -15,14 +15,14 @@ public:
     void say_idle(Connection& connection, std::uint32_t delivered);
     bool say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt); // false: there is no room now
     void say_known(Connection& connection, std::uint16_t number, bool agreed);
-    void stop(Connection& c); // saying it
+    void stop(Connection& c); // stops saying it
     void stop_all();
     void on_ended(const Target& way_back, const Message& m);
     void on_ended_known(const Message& m);
 
 private:
     void answer(Connection& c);
-    void repeat(Connection& c); // the idle one, and timer
+    void repeat(Connection& c); // timer, and the idle goodbye
     [[nodiscard]] Message goodbye_to(const Connection& c, const Goodbye& goodbye) const;
 
     Plane& plane_;

@@ -16,11 +16,11 @@ std::size_t gids(std::span<const path::RemoteRail> rails) {
 Identity::Identity(Plane& plane) : dct_numbers(plane.config.dct_numbers), plane_(plane) {}
 
 void Identity::choose() {
-    std::uint64_t secrets[3]; // uid, cookie and Q_Key, where packet numbers begin: none tells anything about another
+    std::uint64_t secrets[3]; // uid, cookie and Q_Key, the first packet numbers: none tells anything about another
     if (plane_.config.seed) {
         for (std::uint64_t i = 0; i < 3; ++i) secrets[i] = mix(mix(plane_.config.seed) + i);
     } else {
-        // Never fails for so few bytes, but may be interrupted early after boot.
+        // It never fails for so few bytes, but may be interrupted early after boot.
         while (getrandom(secrets, sizeof secrets, 0) != sizeof secrets) {}
     }
     address.uid = secrets[0] ? secrets[0] : 1;
@@ -33,8 +33,8 @@ void Identity::choose() {
     address.transport = plane_.config.transport;
 }
 
-// Few addresses for many rails: every subnet gets its turn. Ports that are down take what is left, for its length does
-// not grow when they come up.
+// Few addresses for many rails: every subnet gets its turn. Ports that are down
+// take the remaining places, since the length does not grow when they come up.
 void Identity::make_address() {
     address.count = 0;
     std::vector<bool> used(rails.size());
@@ -119,7 +119,7 @@ std::uint64_t Identity::random() {
 
 std::uint32_t Identity::random_psn() { return std::uint32_t(random() >> 40); }
 
-// Not from random(), which peers are shown: who knows one of its numbers can compute the others.
+// Not from random(), whose numbers peers are shown: one of them is enough to compute the others.
 std::uint64_t Identity::random_tag() {
     std::uint64_t tag = 0;
     if (plane_.config.seed) return mix(mix(plane_.config.seed) ^ ++tags_made_) | 1;

@@ -1,4 +1,4 @@
-// Who we are to our peers: uid, cookie, address, the list of our rails, and our terms. Random numbers as well.
+// Our identity to our peers: uid, cookie, address, the list of our rails, and our terms. Random numbers as well.
 #pragma once
 
 #include <span>
@@ -15,16 +15,16 @@ public:
     explicit Identity(Plane& plane);
     void choose(); // uid, cookie and Q_Key
     void make_address();
-    [[nodiscard]] std::size_t smallest_mtu() const; // bytes, that our handshake takes
+    [[nodiscard]] std::size_t smallest_mtu() const; // bytes; our handshakes fit into it
     void set_rail(const verbs::Rail& rail);         // its entry in `rails`
 
-    // Of messages to a peer that speaks up to `newest`.
+    // For messages to a peer that speaks up to `newest`.
     [[nodiscard]] std::uint8_t version_to(std::uint8_t newest) const;
-    // Of several DC targets of a rail a peer is told always the same, by its interface's uid.
+    // If a rail has several DC targets a peer is told always the same, by its interface's uid.
     [[nodiscard]] std::vector<path::RemoteRail> rails_to(std::uint64_t uid) const;
 
     [[nodiscard]] Terms terms_for(const Connection& c) const; // ours
-    void take_terms(Connection& c, const Message& m) const;   // the peer's
+    void take_terms(Connection& c, const Message& m) const;   // takes the peer's
 
     [[nodiscard]] std::uint32_t random_psn(); // 24 bits
     [[nodiscard]] std::uint64_t random_tag(); // not 0; tells nothing of others
@@ -32,15 +32,15 @@ public:
 
     InterfaceAddress address;
     std::vector<path::RemoteRail> rails;  // ours, as the others see them
-    std::uint32_t rails_number = 0;       // of this list; 0: as it was at first, wraps to 1
-    path::TargetNumbers dct_numbers;      // mp_dc: as they are now
+    std::uint32_t rails_number = 0;       // of this list; 0: the first one, wraps to 1
+    path::TargetNumbers dct_numbers;      // mp_dc: present ones
     std::uint32_t newest_transaction = 0; // of ours; 0: none yet
 
 private:
     [[nodiscard]] std::uint64_t random();
 
     Plane& plane_;
-    std::size_t address_room_ = kMaxInterfaceAddress; // once it has been given away: the bytes it had
+    std::size_t address_room_ = kMaxInterfaceAddress; // after it has been given away: the bytes it had
     std::uint64_t random_state_ = 0;
     std::uint64_t tags_made_ = 0; // with a seed
 };

@@ -17,7 +17,7 @@ void Inbox::arrived(const Target& from, std::span<const std::uint8_t> datagram) 
     way_back.q_key = m.sender_q_key;
     if (parsed == Parse::version || (m.transport != plane_.config.transport && m.kind != wire::Kind::refuse)) {
         ++plane_.counters.dropped;
-        // Only a request is worth an answer: the other kinds follow one that has been understood.
+        // Only a request is worth an answer: the other kinds follow one that was understood.
         if (m.kind == wire::Kind::request)
             plane_.outbox.refuse(way_back, m,
                                  parsed == Parse::version ? wire::Reason::version : wire::Reason::transport);
@@ -100,7 +100,7 @@ Connection* Inbox::parked_of(const Message& m) {
     if (!c || !known_as(*c, m) || !shows_secret(*c, m)) return nullptr;
     if (c->state == State::closed || c->state == State::requesting)
         return c->incarnation == m.incarnation ? c : nullptr;
-    // Its request has made the next one here, and it may know of that or not.
+    // Its request has made the next connection here, and it may know of that or not.
     const bool fits = m.incarnation == c->incarnation || next_number(m.incarnation) == c->incarnation;
     return c->state == State::accepting && fits ? c : nullptr;
 }

@@ -1,4 +1,4 @@
-// Keys of memory that is registered anew with an adapter that is there again: asked for, and told.
+// Keys of memory that is registered anew with an adapter that is there again: questions and answers.
 #pragma once
 
 #include "uct_mp/connect/datagrams.h"

@@ -1,5 +1,5 @@
-// A message as a plain struct, and the only functions that read and write its wire form (wire.h): parse.cc, pack.cc.
-// What messages and reasons are called: message_names.cc.
+// A message as a plain struct, and the only functions that read and write its wire
+// form (wire.h): parse.cc, pack.cc. Names of messages and reasons: message_names.cc.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Message {
     Transport transport = Transport::rc;
     std::uint64_t shown = 0, nonce = 0; // wire::Proof: the receiver's secret, or the nonce that this answers; our own
     bool bare = false;                  // refuse: without a proof
-    std::uint8_t reserved = 0;          // what pack() writes into reserved bytes, parse() leaves 0: for tests
+    std::uint8_t reserved = 0;          // pack() writes it into reserved bytes, parse() leaves 0: for tests
 
     std::uint32_t incarnation = 0;
     std::uint32_t void_through = 0;
@@ -40,20 +40,20 @@ struct Message {
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
     PathNews news; // path_down, path_open, path_opened
-    // pong: the sender holds the connection; ping: likewise, now (wire::Ping::current). keys_told: it has that memory.
-    // ended_known: it agrees. service_known, ring_known: it takes what was wished or offered.
+    // pong: the sender holds the connection; ping: it holds it now (wire::Ping::current). keys_told: it
+    // has that memory. ended_known: it agrees. service_known, ring_known: it takes the wish or the offer.
     bool yes = false;
     std::uint8_t absent = 0;        // reply
     std::uint32_t rails_number = 0; // rails, rails_known
     Goodbye goodbye;                // ended; ended_known: its number
     ServiceWish wish;               // service; service_known: its number
     RingOffer ring;                 // ring; ring_known: its number
-    std::uint32_t until = 0;        // ring_known: what was not taken
+    std::uint32_t until = 0;        // ring_known: from this message on nothing was taken
     verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if `yes`
-    std::vector<std::uint8_t> tail; // request, reply: parts (wire::Part), as they are
+    std::vector<std::uint8_t> tail; // request, reply: parts (wire::Part), unchanged
 };
 
-// Which kind of path a transport is named after.
+// The kind of path that a transport is named after.
 [[nodiscard]] constexpr path::Kind path_kind_of(Transport transport) {
     return transport == Transport::dc ? path::Kind::dc : path::Kind::rc;
 }

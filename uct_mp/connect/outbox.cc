@@ -58,10 +58,10 @@ void Outbox::add_tail(const Connection& c, Message& m) const {
     if (bytes + plane_.config.tail.size() <= room) m.tail = plane_.config.tail;
 }
 
-// Pairs of rails that reach each other. They are ordered so that consecutive ones differ on both sides where they can.
-// When all have been tried, the same pairs follow over the next route (path bits). The first one depends on the pair of
-// peers, so that a storm of connections doesn't all begin on rail 0. Where there is no connection, the address that has
-// come out of band follows: it may be older than what the connection before has told of the peer's rails, or newer.
+// Pairs of rails that reach each other, ordered so that consecutive ones differ on both sides where they can. When
+// all have been tried, the same pairs follow over the next route (path bits). The first one depends on the pair of
+// peers, so that a storm of connections does not all begin on rail 0. Where there is no connection, the address that
+// has come out of band follows: it may be older than the rails that the connection before has told of, or newer.
 std::optional<Target> Outbox::route(const Connection& c, unsigned attempt) const {
     struct Pair {
         unsigned rail;
@@ -73,7 +73,7 @@ std::optional<Target> Outbox::route(const Connection& c, unsigned attempt) const
     const std::vector<path::RemoteRail>& own_rails = plane_.identity.rails;
     std::vector<Pair> pairs;
     const auto add = [&](const Pair& pair) {
-        // Queue pairs are numbered by each adapter for itself.
+        // Each adapter numbers its queue pairs for itself.
         const auto same = [&](const Pair& p) {
             return p.rail == pair.rail && p.qp_number == pair.qp_number && p.lid == pair.lid &&
                    (p.lid != 0 || p.gid == pair.gid);
@@ -158,7 +158,7 @@ void Outbox::refuse(const Target& way_back, const Message& m, wire::Reason reaso
     plane_.services.say(LogLevel::debug, "mp: %s of peer %016" PRIx64 " refused: reason %u", connect::name(m.kind),
                         m.sender_uid, unsigned(reason));
     Message answer = answer_to(m, wire::Kind::refuse);
-    answer.version = plane_.identity.address.max_version; // refusals are the same in all
+    answer.version = plane_.identity.address.max_version; // refusals are the same in all versions
     answer.reason = reason;
     answer.refused = m.kind;
     answer.bare = m.version < wire::kProofSince;
@@ -180,8 +180,8 @@ void Outbox::refuse(const Target& way_back, const Connection& c, wire::Kind kind
     refuse(way_back, m, reason);
 }
 
-// An Ethernet port that is down breaks its queue pair with the first datagram that it should send. The queue pair has
-// to work again when the port does, which may be up although nobody has been told.
+// An Ethernet port that is down breaks its queue pair with the first datagram. The queue
+// pair has to work again when the port does, which may be up although nobody has been told.
 void Outbox::mend() {
     constexpr Nanos kPause = 50'000'000;
     Datagrams& datagrams = plane_.datagrams;

@@ -14,16 +14,16 @@ public:
     explicit Outbox(Plane& plane) : plane_(plane) {}
     [[nodiscard]] Message message(wire::Kind kind, std::uint64_t cookie, std::uint32_t transaction) const;
     [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
-    // To whoever has sent `m`, also if we do not know him: shows the nonce of that, and no secret.
+    // To the sender of `m`, known or not: shows the nonce of that message, and no secret.
     [[nodiscard]] Message answer_to(const Message& m, wire::Kind kind) const;
 
     [[nodiscard]] std::optional<Target> route(const Connection& c, unsigned attempt) const;
-    // There is no route now, but may be when ports that are down are active.
+    // There is no route now, but there may be when ports that are down are active.
     [[nodiscard]] bool may_come(const Connection& c) const;
     [[nodiscard]] bool may_come(std::span<const path::RemoteRail> remote) const;
     void add_tail(const Connection& c, Message& m) const; // if it fits
     bool send(const Target& to, const Message& m);        // false: there is no room now
-    // By route(). Without any it is counted as unsent, and true: waiting would not help.
+    // By route(). Without any route the message is counted as unsent, and the result is true: waiting would not help.
     bool send_to(const Connection& c, unsigned attempt, const Message& m);
 
     void refuse(const Target& way_back, const Message& m, wire::Reason reason);

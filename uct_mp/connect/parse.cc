@@ -1,4 +1,4 @@
-// Reads messages: nothing that a datagram says is believed unchecked.
+// Reads messages: believes nothing of a datagram unchecked.
 #include "uct_mp/connect/message.h"
 
 #include <utility>
@@ -67,13 +67,13 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
     return true;
 }
 
-// Its answer shows the nonce.
+// The answer shows the nonce.
 bool wants_answer(Kind kind) {
     return kind == Kind::request || kind == Kind::reply || kind == Kind::confirm || kind == Kind::ping ||
            kind == Kind::rails || kind == Kind::ended;
 }
 
-// Of a path of RC that is there, or none.
+// An end of a path of RC that is there, or none.
 bool valid_end(const wire::End& end, bool none) {
     return none ? end.qp_number == 0 && end.psn == 0 : valid_qpn(end.qp_number) && end.psn <= k24Bits;
 }
@@ -96,7 +96,7 @@ bool read_terms(const wire::Terms& t, Message& out) {
     return true;
 }
 
-// Whatever a later library says there: parts that end where the message does.
+// A later library may say anything there: parts that end where the message does.
 bool read_tail(Reader& in, Message& out) {
     if (in.left() > wire::kMaxTail) return false;
     const auto rest = in.take_rest();
@@ -141,7 +141,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
         const bool absent = i % part + b.absent >= part;
         if (on_demand && (!absent || kind != path::Kind::rc || !(out.terms.features & feature::on_demand)))
             return false;
-        // Our port may have gone since we told of it, with its adapter: then the path will be one that has failed.
+        // Our port may have gone since we told of it, with its adapter: then the path counts as failed.
         const bool gone = !absent && !client.usable();
         if (absent ? (p.client_bits | p.server_bits) > 127
                    : p.client_bits >> (gone ? 7 : client.lmc) || p.server_bits >> server.lmc)
@@ -169,7 +169,7 @@ bool read_confirm(Reader& in, Message& out) {
     if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
     if (in.left() != b.paths * sizeof(wire::End)) return false;
     for (unsigned i = 0; i < b.paths; ++i)
-        // Which paths are absent, and which are of DC, is known to who has planned them.
+        // Only the side that has planned the paths knows which are absent, and which are of DC.
         if (wire::End end; !in.take(end) || !read_end(end, out, !end.qp_number)) return false;
     out.incarnation = b.incarnation;
     return true;
@@ -199,7 +199,7 @@ bool read_news(Reader& in, Message& out) {
     if (b.home && (out.kind == Kind::path_open || out.kind == Kind::path_opened)) return false;
     if (b.gone && out.kind != Kind::path_down) return false;
     if (b.psn > k24Bits && b.psn != kUnknownPsn) return false;
-    // Whether there must be one is known to who knows the path: it is of RC.
+    // Only a side that knows the path knows whether there must be an end: the path is of RC.
     const bool open = out.kind == Kind::path_open || out.kind == Kind::path_opened;
     if (!valid_end(b.end, !open || !b.end.qp_number)) return false;
     out.incarnation = b.incarnation;
@@ -370,7 +370,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .ring = {},
                   .keys = {},
                   .tail = {}};
-    // Refusals are the same in all versions: this is how the other one learns of it.
+    // Refusals are the same in all versions: so the other side learns of it.
     out.bare = kind == Kind::refuse && in.left() == sizeof(wire::Refuse);
     if (h.version < wire::kProofSince && !out.bare) return Parse::version;
     if (wire::Proof proof; !out.bare) {

@@ -46,10 +46,10 @@ void PathMessages::on_path_news(const Target& way_back, const Message& m) {
         ++plane_.counters.late;
         return;
     }
-    // What a message alone does not tell: the kind of its path, and whether it has come over it.
+    // A message alone does not tell the kind of its path, and whether it has come over it.
     const bool rc = c->paths[m.news.path].kind == path::Kind::rc;
     const bool open = m.kind == wire::Kind::path_open || m.kind == wire::Kind::path_opened;
-    const bool retired = m.kind == wire::Kind::path_down && m.news.home; // nobody wants it: only paths on demand
+    const bool retired = m.kind == wire::Kind::path_down && m.news.home; // nobody wants it: only for paths on demand
     const bool probe = m.kind == wire::Kind::path_probe || m.kind == wire::Kind::path_probed;
     const bool anyhow = m.kind == wire::Kind::path_down || m.news.home;
     const bool over_it =

@@ -41,7 +41,7 @@ Status Plane::open(std::string& error) {
 }
 
 unsigned Plane::poll(bool occupied) {
-    if (polling) return 0; // an owner's function has called it
+    if (polling) return 0; // called by an owner's function
     outbox.mend();
     polling = true;
     unsigned n = datagrams.poll(

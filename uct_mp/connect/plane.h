@@ -1,5 +1,5 @@
-// The inside of a ControlPlane: what its parts share, and the parts themselves. Each part is a class with a header of
-// its own; they find each other here. Private to this folder.
+// The inside of a ControlPlane: shared data of its parts, and the parts themselves. Each part
+// is a class with a header of its own; they find each other here. Private to this folder.
 //
 // Threads: whichever holds Services::lock().
 #pragma once
@@ -28,7 +28,7 @@ namespace ucx_mp::connect {
 // Numbers that wrap: a is newer than b.
 [[nodiscard]] constexpr bool newer(std::uint32_t a, std::uint32_t b) { return std::int32_t(a - b) > 0; }
 [[nodiscard]] constexpr bool newer(std::uint16_t a, std::uint16_t b) { return std::int16_t(a - b) > 0; }
-// Likewise of numbers of which 0 is none: any is newer than that.
+// The same for numbers of which 0 is none: any other is newer than that.
 [[nodiscard]] constexpr bool is_news(std::uint32_t a, std::uint32_t known) {
     return a != 0 && (known == 0 || newer(a, known));
 }

@@ -8,7 +8,7 @@ namespace ucx_mp::connect {
 
 namespace {
 
-constexpr Nanos kForRequest = 1'000'000'000; // whoever asks repeats itself
+constexpr Nanos kForRequest = 1'000'000'000; // the client repeats its request
 
 // The peer may hold it by now; in other states the latest connection counts.
 bool is_current(const Connection& c) {
@@ -74,18 +74,18 @@ void Questions::stop_all() {
     while (!asking_.empty()) stop(**asking_.begin());
 }
 
-// Nobody's request shall make an owner act, unless the peer has ended what it has.
+// No stranger's request may make an owner act, unless the peer has ended its connection.
 void Questions::answer(Connection& c, Answer what, std::uint64_t request) {
     const Question was = c.question;
     stop(c);
     const bool lost = what == Answer::lost;
-    // It has agreed to our goodbye: that it no longer holds the connection is what we have asked for.
+    // It has agreed to our goodbye, so it no longer holds the connection, as we have asked.
     if (lost && c.state == State::established && c.parting.timer) {
         plane_.goodbyes.stop(c);
         plane_.owner.peers.parted(c, what);
         return;
     }
-    // Who is silent may be cut off. But it has lost nothing if nothing was connected.
+    // A silent peer may be cut off. But it has lost nothing if nothing was connected.
     c.gives_way = what == Answer::silent && c.state == State::accepting && !c.held.own_secret;
     c.awaited = lost ? request : 0;
     if (was.by_owner || (lost && c.state == State::established)) plane_.owner.peers.answered(c, what);
@@ -95,11 +95,12 @@ void Questions::on_ping(const Target& way_back, const Message& m) {
     const Connection *const c = plane_.inbox.connection_of(m), *const parked =
                                                                    plane_.owner.peers.find_parked(m.sender_uid);
     Message pong = plane_.outbox.answer_to(m, wire::Kind::pong);
-    // Established, or a handshake that goes on. Or it is what both have parked.
+    // An established connection, or a handshake that goes on. Or the one that both have parked.
     pong.yes = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.shown, c->own_secret)) ||
                (!m.yes && parked && known_as(*parked, m) && shows_secret(*parked, m));
-    // Our own request is why it asks, perhaps: the answer says which one is ours. Only the peer may learn that, and
-    // whoever asks is perhaps another, so it goes where the request goes. A copy of that comes after it.
+    // The peer may ask because it got our request, and doubts it. Then the answer shows the request's nonce. Only the
+    // peer may see that, and the question may be a stranger's. So the answer goes to the peer's known address, as the
+    // request did, and a copy of the request follows it.
     Connection* const ours = pong.yes ? nullptr : plane_.owner.peers.find_present(m.sender_uid);
     const bool asks = ours && ours->state == State::requesting && known_as(*ours, m);
     const std::optional<Target> way = asks ? plane_.outbox.route(*ours, ours->telling.answers++) : std::nullopt;

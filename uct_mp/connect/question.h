@@ -13,8 +13,8 @@ class Questions {
 public:
     explicit Questions(Plane& plane) : plane_(plane) {}
     void ask(Connection& c, Nanos limit);
-    // Somebody in the peer's name asks for another connection. If the peer does not hold the one that there is, or was:
-    // Connection::awaited.
+    // Somebody asks in the peer's name for another connection. Asks whether
+    // the peer still holds the present or earlier one: Connection::awaited.
     void ask_for_request(Connection& c);
     void stop(Connection& c);
     void stop_all();
@@ -24,7 +24,7 @@ public:
 private:
     void begin(Connection& c, Nanos limit);
     void send_ping(Connection& c);                                      // and timer
-    void answer(Connection& c, Answer what, std::uint64_t request = 0); // the nonce of the peer's own, if it makes one
+    void answer(Connection& c, Answer what, std::uint64_t request = 0); // the peer's nonce, if it makes one
 
     Plane& plane_;
     std::uint32_t newest_question_ = 0;      // 0: none yet

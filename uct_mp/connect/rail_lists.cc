@@ -10,7 +10,7 @@ namespace {
 
 constexpr Nanos kPatient = 1'000'000'000; // between attempts, to a parked peer: nobody waits for it
 
-// Lists are as long as the one before, and name the same devices. Numbers of queue pairs change with the life of one.
+// Lists are as long as the one before, and name the same devices. Only a new life has new queue pairs.
 bool fits(const std::vector<path::RemoteRail>& before, const std::vector<path::RemoteRail>& now) {
     return std::ranges::equal(before, now, [](const path::RemoteRail& a, const path::RemoteRail& b) {
         return a.device == b.device &&
@@ -79,7 +79,7 @@ void RailLists::set_timer(Connection& c, Nanos pause) {
 }
 
 void RailLists::repeat(Connection& c) {
-    if (c.state == State::accepting) // whose place among the turns is its ends'
+    if (c.state == State::accepting) // its place among the turns belongs to its ends
         (void)send(c, false);
     else
         plane_.turns.send(c);
@@ -102,7 +102,7 @@ void RailLists::on_rails(const Target& way_back, const Message& m) {
     if (!c || c->incarnation != m.incarnation || c->state == State::closed || c->state == State::requesting)
         return on_rails_elsewhere(way_back, m);
     if (c->state != State::established || !fits(c->remote_rails, m.rails)) {
-        ++plane_.counters.late; // or not the list of this peer
+        ++plane_.counters.late; // or not this peer's list
         return;
     }
     if (is_news(m.rails_number, c->rails_number))
@@ -111,9 +111,9 @@ void RailLists::on_rails(const Target& way_back, const Message& m) {
         answer(*c); // our answer was lost
 }
 
-// Of a peer that is parked, or whose reply to our request has not come. Nothing of ours uses the list but our next
-// request, so it is taken at once. Who has forgotten the peer needs none, and says that it is known: else it would be
-// told for ever.
+// For a peer that is parked, or whose reply to our request has not come. Only our
+// next request uses the list, so it is taken at once. A side that has forgotten the
+// peer needs none, and says that it knows the list: else it would be told for ever.
 void RailLists::on_rails_elsewhere(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.parked_of(m);
     if (Connection* const asks = plane_.inbox.connection_of(m);

@@ -18,11 +18,12 @@ public:
     [[nodiscard]] Status reopen(const verbs::Device& device, const path::TargetNumbers& dct_numbers,
                                 std::string& error);
 
-    // The peer has the present list, or will have it with the handshake under way.
+    // Whether the peer has the present list, or will have it with the handshake under way.
     [[nodiscard]] bool knows(const Connection& c) const;
-    // Established, parked, or a server whose client has not got the reply: it would look for us where we were.
+    // Tells the list to peers that are connected or parked. Also to a client that has not got our reply: it would look
+    // for us at the old place.
     void tell(Connection& c);
-    bool send(Connection& c, bool patient); // and timer. False: no room now; if not patient it is as good as lost
+    bool send(Connection& c, bool patient); // and timer. False: no room now; if not patient the message counts as lost
     void stop(Connection& c);
     void stop_all();
     void take(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails);

@@ -9,13 +9,13 @@
 namespace ucx_mp::connect {
 
 namespace {
-// Copies of a request are younger, and nobody has half of all numbers used up by then.
+// Copies of a request are younger, and no peer has used up half of all numbers by then.
 constexpr Nanos kRemembered = Nanos{12} * 3600 * 1'000'000'000;
-// Whoever sends requests fills no log.
+// A peer cannot fill the log by requests.
 constexpr std::size_t kMostSaid = 16;
 } // namespace
 
-// As many paths as the answer can carry over the rails of both sides.
+// As many paths as fit into the answer, over the rails of both sides.
 std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent) const {
     const std::vector<path::RemoteRail> own = plane_.identity.rails_to(0);
     std::size_t mtu = wire::kMaxMessage;
@@ -27,7 +27,7 @@ std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent)
     if (room == 0) return {};
     const path::Kinds kinds = kinds_of(plane_.config.terms, plane_.config.transport) & kinds_of(m.terms, m.transport);
     const path::PathConfig& config = plane_.config.paths;
-    // All of DC, and places for RC. Who does not know such places has DC alone.
+    // All paths are DC, with places for RC. A side that does not know such places has DC alone.
     const bool on_demand = config.rc_on_demand && kinds == path::Kinds::both;
     const bool known = m.terms.features & plane_.config.terms.features & feature::on_demand;
     const path::Kinds planned = on_demand ? path::Kinds::dc : kinds;
@@ -40,8 +40,8 @@ std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent)
     return paths;
 }
 
-// Copies of a message that waited in the queue together (we computed, the client repeated) get one answer. It may be
-// lost on a way that works only towards us: a copy that came by another one gets a second answer.
+// Copies of a message that waited in the queue together (this process computed, the client repeated) get one
+// answer. It may be lost on a way that works only towards us: a copy that came by another way gets a second answer.
 bool Server::just_answered(const Connection& c, const Target& way_back) const {
     const bool same = c.answered_from == way_back.rail && c.answered_to == way_back.to;
     return c.answered && plane_.services.now() - c.answered < plane_.config.retry / 2 && (same || c.answered_again);
@@ -55,8 +55,8 @@ void Server::note_answer(Connection& c, const Target& way_back) const {
     c.answered_to = way_back.to;
 }
 
-// A handshake that was begun by whoever was first voids no others before it is over. The peer's numbers go on with all
-// its handshakes, those with others too: after long they may have gone half of the round. No copy is as old as that.
+// A handshake of the first comer voids no others before it is over. The peer's numbers go on with all its
+// handshakes, also those with others: after long they may have gone half of the round. No copy is as old as that.
 bool Server::is_late(const Connection& c, const Message& request) const {
     const bool anybody = c.state == State::accepting && !c.before.by_peer;
     const std::uint32_t seen = anybody ? c.before.seen : c.seen;
@@ -64,7 +64,7 @@ bool Server::is_late(const Connection& c, const Message& request) const {
     return seen && !newer(request.transaction, seen) && plane_.services.now() - at < kRemembered;
 }
 
-// The peer holds what it is to replace, or held it and has answered that it does no more.
+// The peer holds the connection that this is to replace, or has answered that it no longer does.
 Server::Proof Server::proof_of(const Connection& c, const Message& request) {
     if (same_secret(request.shown, c.held.own_secret) || same_secret(request.nonce, c.awaited)) return Proof::peer;
     const bool again =
@@ -72,19 +72,19 @@ Server::Proof Server::proof_of(const Connection& c, const Message& request) {
     return again ? Proof::same_client : Proof::none;
 }
 
-// Whose request shows no secret is perhaps not the peer. So the peer is asked by the way that we know, whether it still
-// holds what is to be replaced, and which request is its own. True: there is nothing, or nobody to be asked. False: not
-// now; the request will be repeated, and the peer's has a proof then.
+// A request without a secret may not be the peer's. So the peer is asked by the known way whether it
+// still holds the connection that is to be replaced, and which request is its own. True: there is none,
+// or no way to ask. False: not now; the request will be repeated, and the peer's has a proof then.
 bool Server::lets_go(Connection& c) {
     const bool under_way = c.state == State::confirming || c.state == State::accepting;
-    if (!c.held.own_secret && !under_way) return true; // whoever is first (PROTOCOL.md, U1)
+    if (!c.held.own_secret && !under_way) return true; // the first comer (PROTOCOL.md, U1)
     if (c.gives_way) return true;
     plane_.questions.ask_for_request(c);
     ++plane_.counters.late;
     return false;
 }
 
-// Of a peer that we know. False: it has been dealt with.
+// A request of a known peer. False: it has been dealt with.
 bool Server::begins_another(Connection& c, const Target& way_back, const Message& m, Proof proof) {
     const bool late = is_late(c, m);
     // It has agreed to our goodbye, and comes again.
@@ -95,7 +95,7 @@ bool Server::begins_another(Connection& c, const Target& way_back, const Message
         return false;
     }
     if (c.state == State::accepting && c.transaction == m.transaction && same_secret(m.nonce, c.peer_secret)) {
-        if (Due* const due = plane_.turns.due_of(c)) { // we are at it
+        if (Due* const due = plane_.turns.due_of(c)) { // it is under way
             if (due->what == Due::What::make) due->way_back = way_back;
             ++plane_.counters.late;
         } else if (just_answered(c, way_back)) {
@@ -105,12 +105,12 @@ bool Server::begins_another(Connection& c, const Target& way_back, const Message
         }
         return false;
     }
-    // Both have started: the smaller uid stays client, and the peer will learn it from our request.
+    // Both have started: the side with the smaller uid stays client, and the peer will learn it from our request.
     const bool ours = c.state == State::requesting && plane_.identity.address.uid < c.peer.uid;
-    // It knows the way to us, and we may not know the one to it any more.
+    // It knows the way to us; we may not know the way to it any more.
     if (ours && !late) {
         take_way(c, m, proof);
-        if (m.destination && m.destination == c.local_id) // it had no place for ours, and has one now
+        if (m.destination && m.destination == c.local_id) // it had no place for our request, and has one now
             plane_.client.ask_again(c);
     }
     if (late || ours) {
@@ -177,7 +177,7 @@ void Server::on_request(const Target& way_back, const Message& m) {
     accept(*c, way_back, m, proof, std::move(paths), absent);
 }
 
-// Where our own requests shall go. Whose request shows no secret may be anybody: it does not redirect what has a way.
+// The way of our own requests. A request without a secret may be anybody's: it does not redirect a known way.
 void Server::take_way(Connection& c, const Message& request, Proof proof) const {
     const bool has_one = c.held.own_secret || plane_.outbox.route(c, 0);
     if (proof != Proof::peer && has_one) return;
@@ -185,7 +185,7 @@ void Server::take_way(Connection& c, const Message& request, Proof proof) const 
 }
 
 void Server::note_peer(Connection& c, const Message& m) {
-    if (c.peer.count) return; // its address says it, and a request is anybody's
+    if (c.peer.count) return; // its address says it, and a request may be anybody's
     c.peer.uid = m.sender_uid;
     c.peer.cookie = m.sender_cookie;
     c.peer.q_key = m.sender_q_key;
@@ -199,7 +199,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, Pro
     if (c.state != State::closed && !c.ends.empty())
         plane_.states.drop_ends(c); // of an older handshake with the same peer
     if (c.state == State::accepting)
-        c.incarnation = c.before.incarnation; // whoever the other client was
+        c.incarnation = c.before.incarnation; // whichever the other client was
     else
         c.before = {.incarnation = c.incarnation,
                     .seen = c.seen,
@@ -225,7 +225,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, Pro
     plane_.states.set(c, State::accepting, "request");
     plane_.states.set_timer(c, c.started + plane_.config.timeout, [this, &c] { silence(c); });
     plane_.turns.make(c, {.what = Due::What::make, .way_back = way_back});
-    plane_.rail_lists.tell(c); // the reply may be lost, and the next request goes where we were
+    plane_.rail_lists.tell(c); // the reply may be lost, and the next request goes to our old place
 }
 
 void Server::request_done(Connection& c, const Due& due, Status status) {
@@ -264,7 +264,7 @@ void Server::on_confirm(const Target& way_back, const Message& m) {
             send_ready(*c, way_back);
         return;
     }
-    if (Due* const due = plane_.turns.due_of(*c)) { // we are at it, or it confirms what we have not said
+    if (Due* const due = plane_.turns.due_of(*c)) { // under way, or it confirms a reply that we have not sent
         if (due->what == Due::What::connect) due->way_back = way_back;
         ++plane_.counters.late;
         return;
@@ -289,7 +289,7 @@ void Server::confirm_done(Connection& c, const Due& due, Status status) {
     c.telling.known = c.telling.offered;
     send_ready(c, due.way_back); // leaves before the owner's data
     plane_.owner.peers.established(c);
-    plane_.rail_lists.tell(c); // what has changed since the reply
+    plane_.rail_lists.tell(c); // changes since the reply
 }
 
 void Server::send_ready(Connection& c, const Target& way_back) {
@@ -297,12 +297,12 @@ void Server::send_ready(Connection& c, const Target& way_back) {
     plane_.outbox.send(way_back, plane_.outbox.message_to(wire::Kind::ready, c));
 }
 
-// Of the handshake under way, which comes to nothing.
+// The handshake under way fails.
 void Server::undo(Connection& c) {
     c.incarnation = c.before.incarnation;
     c.seen = c.before.seen;
     c.seen_at = c.before.seen_at;
-    // Where the peer itself has said that it is, there it is. Without an address there is no other way to it.
+    // The peer itself has told this place. Without an address there is no other way to it.
     const bool knows_better = !c.before.rails.empty() || c.peer.count;
     if (!c.before.by_peer && knows_better) c.remote_rails = std::move(c.before.rails);
     if (!c.before.by_peer || is_news(c.before.rails_number, c.rails_number)) c.rails_number = c.before.rails_number;

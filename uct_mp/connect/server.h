@@ -13,16 +13,16 @@ class Server {
 public:
     explicit Server(Plane& plane) : plane_(plane) {}
     void on_request(const Target& way_back, const Message& m);
-    void request_done(Connection& c, const Due& due, Status status); // our ends are made, or not
+    void request_done(Connection& c, const Due& due, Status status); // our ends are made, or failed
     void on_confirm(const Target& way_back, const Message& m);
-    void confirm_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
+    void confirm_done(Connection& c, const Due& due, Status status); // our ends are connected, or failed
     void abandon(Connection& c, const char* why);
-    static void undo(Connection& c); // what a request has changed
+    static void undo(Connection& c); // takes back the changes of a request
 
 private:
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
     [[nodiscard]] bool is_late(const Connection& c, const Message& request) const;
-    // Who sends a request: anybody; whoever began the handshake that it is to replace; the peer of a connection.
+    // The sender of a request: anybody; the client of the handshake that it is to replace; the peer of a connection.
     enum class Proof : std::uint8_t { none, same_client, peer };
     [[nodiscard]] static Proof proof_of(const Connection& c, const Message& request);
     [[nodiscard]] bool begins_another(Connection& c, const Target& way_back, const Message& m, Proof proof);
@@ -38,7 +38,7 @@ private:
     void silence(Connection& c); // timer
 
     Plane& plane_;
-    std::vector<std::string> said_; // why peers were refused
+    std::vector<std::string> said_; // reasons why peers were refused, in the log already
 };
 
 } // namespace ucx_mp::connect

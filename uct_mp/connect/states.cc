@@ -30,7 +30,7 @@ namespace {
     return false;
 }
 
-// For log lines.
+// States for log lines.
 std::string describe(const Connection& c) {
     char text[96];
     std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
@@ -79,11 +79,11 @@ void States::set(Connection& c, State to, const char* why) {
     if (c.question.number) plane_.questions.stop(c);
     plane_.rail_lists.stop(c);
     plane_.goodbyes.stop(c);
-    if (to != State::established) c.parting = {}; // numbers and all: another connection
+    if (to != State::established) c.parting = {}; // with its numbers: another connection follows
     c.awaited = 0;
     c.gives_way = false;
     if (c.state == State::accepting && (to == State::closed || to == State::failed)) Server::undo(c);
-    // With data that have come it was established without `ready`.
+    // Data have come, so it was established without `ready`.
     const bool used = to == State::closed && c.state == State::confirming && plane_.owner.peers.carries_data(c);
     if (to == State::established || used)
         c.held = {.own_secret = c.own_secret,
@@ -94,7 +94,7 @@ void States::set(Connection& c, State to, const char* why) {
         c.parked = false;
         c.before = {};
     }
-    // Of a handshake that came to nothing neither side has more to say.
+    // Neither side has more to say of a handshake that failed.
     if (to == State::closed || to == State::requesting) c.peer_secret = c.held.peer_secret;
     if (to == State::closed) c.own_secret = c.held.own_secret;
     c.state = to;

@@ -10,15 +10,15 @@
 namespace ucx_mp::connect {
 
 [[nodiscard]] const char* name(State state);
-[[nodiscard]] constexpr bool is_under_way(State s) { // a handshake is
+[[nodiscard]] constexpr bool is_under_way(State s) { // whether a handshake is
     return s == State::requesting || s == State::confirming || s == State::accepting;
 }
 
 class States {
 public:
     explicit States(Plane& plane) : plane_(plane) {}
-    // The only place where states change. It asserts, logs, keeps the set of those under way, and stops all that has
-    // begun in the old state.
+    // The only place where states change. It asserts, logs, keeps the set of
+    // handshakes under way, and stops all that has begun in the old state.
     void set(Connection& c, State to, const char* why);
     // Ends a handshake: drops the ends, says why. The last thing done with a connection.
     void fail(Connection& c, Status status, const std::string& why);

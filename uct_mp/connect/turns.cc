@@ -10,9 +10,9 @@ namespace ucx_mp::connect {
 namespace {
 
 constexpr Nanos kTurn = 200'000;       // in a row; the last step may end later
-constexpr Nanos kPatience = 1'000'000; // that there is room to send; then another rail is tried, later
-constexpr Nanos kLook = 10'000;        // what has come during a turn is found by then, and mostly what answers it
-// Places of those who go first are smaller: a peer has made its ends and waits for ours.
+constexpr Nanos kPatience = 1'000'000; // for room to send; then another rail is tried, later
+constexpr Nanos kLook = 10'000;        // the others' turn is at least so long: new messages can arrive in it
+// Handshakes that go first have smaller places: a peer has made its ends and waits for ours.
 constexpr std::uint64_t kBehind = std::uint64_t{1} << 63;
 
 } // namespace
@@ -53,7 +53,7 @@ void Turns::connect(Connection& c, const Target& way_back) {
     add(c, {.what = Due::What::connect, .way_back = way_back}, true);
 }
 
-// All buffers are on their way: nobody can send over that rail now.
+// All buffers are on their way: no message can go over that rail now.
 void Turns::send_soon(Connection& c, Nanos tried) {
     add(c, {.tried = tried ? tried : plane_.services.now()}, true);
     if (!rest_) begin_rest();
@@ -62,7 +62,7 @@ void Turns::send_soon(Connection& c, Nanos tried) {
 bool Turns::send_due(Connection& c, Nanos tried) {
     const bool patient = !tried || plane_.services.now() - tried < kPatience;
     if (c.state == State::requesting) {
-        if (c.sent == 0) c.started = plane_.services.now(); // the peer is not to blame for what was before
+        if (c.sent == 0) c.started = plane_.services.now(); // the peer is not to blame for the time before
         return plane_.client.send_request(c, patient);
     }
     if (c.state == State::established || c.state == State::closed) // closed: parked
@@ -149,7 +149,7 @@ bool Turns::has_rested() {
     return true;
 }
 
-// The other side's thread, on which the timer runs, may be late where there are few processors.
+// The other side's thread, which runs the timer, may be late where there are few processors.
 void Turns::end_rest_if_over() {
     if (!rest_ || plane_.services.now() < rest_until_) return;
     plane_.services.cancel_in_background(std::exchange(rest_, 0));

@@ -1,9 +1,9 @@
-// Whose turn it is to make ends, connect them, or send.
+// The order in which handshakes make ends, connect them, or send.
 //
-// Commands to the adapter (queue pairs, address handles) take the process about 100 us each, and a handshake needs
-// several for every path. A thousand peers who connect at once must not stop everything else. So handshakes wait in
-// order and work for a while; then as much time belongs to the others, or less if they have nothing to do. A step is
-// half a path or a message.
+// Commands to the adapter (queue pairs, address handles) take the process about 100 us each, and
+// a handshake needs several for every path. A thousand peers that connect at once must not stop
+// everything else. So handshakes wait in order and work for a while; then as much time belongs
+// to the others, or less if they have nothing to do. A step is half a path or a message.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace ucx_mp::connect {
 
-// What a handshake has to do when its turn comes.
+// The task of a handshake when its turn comes.
 struct Due {
     enum class What : std::uint8_t {
         send,    // the message that its state repeats
@@ -25,7 +25,7 @@ struct Due {
     std::size_t path = 0;          // next one
     Nanos since = 0;               // when it was put there
     Nanos tried = 0;               // send: first time that there was no room
-    std::uint32_t incarnation = 0; // client, make: the connection's before; it is again, if it can't be done now
+    std::uint32_t incarnation = 0; // client, make: the earlier one, restored if nothing can be done now
 };
 
 class Turns {
@@ -35,10 +35,10 @@ public:
     void send_soon(Connection& c, Nanos tried = 0); // when there is room
     void make(Connection& c, Due due);
     void connect(Connection& c, const Target& way_back);
-    // What it waits for; nullptr: nothing.
+    // Its task; nullptr: it does not wait.
     [[nodiscard]] Due* due_of(const Connection& c);
     void drop(Connection& c);
-    // `occupied`: the others have had something to do. Number of steps.
+    // `occupied`: the others have had something to do. Returns the number of steps.
     unsigned go_on(bool occupied);
     void stop();
 
@@ -56,10 +56,10 @@ private:
     Plane& plane_;
     std::map<std::uint64_t, Due> waiting_; // by Connection::place. Not empty: `rest_`, or go_on() goes on with it
     std::uint64_t newest_place_ = 0;
-    Nanos worked_ = 0;         // since the others had their turn
-    Services::Timer rest_ = 0; // runs while they have it, which has lasted so long when it fires:
+    Nanos worked_ = 0;         // our work since the others had their turn, ns
+    Services::Timer rest_ = 0; // runs while the others have their turn, and ends it
     Nanos rested_ = 0, rest_until_ = 0;
-    bool others_busy_ = false; // since it was set
+    bool others_busy_ = false; // since the timer was set
 };
 
 } // namespace ucx_mp::connect

@@ -1,17 +1,18 @@
 // Messages of the handshake, version 6: UD datagrams, little endian, packed. control_plane.h tells the protocol.
 //
-// Every message is a Header, a Proof, a body by its kind, and for some kinds lists. These two and Refuse keep their
-// layout from version 6 on, so that any two versions can tell each other that they don't fit. Versions before have no
-// Proof: their requests are answered with a refusal without one, and from them nothing but such a refusal is read. A
-// request is written in the highest version that both sides speak (the client knows the server's range from its
-// address); the answers are in the version of the request.
+// Every message is a Header, a Proof, a body by its kind, and for some kinds lists. These two and Refuse
+// keep their layout from version 6 on, so that any two versions can tell each other that they do not
+// fit. Earlier versions have no Proof: their requests are answered with a refusal without one, and only
+// such a refusal is read from them. A request is written in the highest version that both sides speak;
+// the client knows the server's range from its address. The answers are in the version of the request.
 //
 // A later library may add three things without another version. Bits of Terms::features: both sides use those that both
-// have told. Fields in bytes that are reserved today: a side that does not know them writes 0 there and ignores what it
-// reads. Parts of the tail of a request or reply: who does not know one skips it. Another layout needs another version.
+// have told. Fields in bytes that are reserved today: a side that does not know them writes 0 there and ignores them.
+// Parts of the tail of a request or reply: a side that does not know one skips it. Another layout needs another
+// version.
 //
-// What keeps old and foreign messages out:
-//   cookie       of the receiver: only who was given its address knows it
+// These keep old and foreign messages out:
+//   cookie       of the receiver: only a sender that was given its address knows it
 //   uid          one per interface and life of a process: a peer that has restarted is another peer
 //   transaction  the client numbers its handshakes (1, 2, ..., wraps, one counter per interface). All messages of one
 //                handshake carry its number. The server keeps the newest number that it has accepted from a peer. Once
@@ -22,13 +23,13 @@
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
 //   secret       each side of a connection has one, which it has told the other side alone. All messages of the
 //                connection carry the receiver's. Everything above is known to each member of the job.
-//   nonce        random, of a question: who knows no such connection has no secret to show, and shows this
+//   nonce        random, of a question: a side without such a connection has no secret to show, and shows this
 //
 // Sizes: 16 rails and 32 paths fit in 1024 bytes, if they are RoCE in 1536. With a smaller MTU on some rail the server
 // plans fewer paths. A tail is left out where it does not fit.
 //
-// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/PROTOCOL.md), or to the
-// connection as a whole; more of them are free for what shares these queue pairs later.
+// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/PROTOCOL.md), or to the connection
+// as a whole. More of them are free for later users of these queue pairs.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +56,7 @@ enum class Kind : std::uint8_t {
     path_probe =
         21, // PathNews: travels over that very path, which carries nothing any more: does anything come through?
     path_probed = 22,   // PathNews: the answer, over the same path, at once
-    rails = 23,         // Rails, rails x Rail: what has become of the sender's ports since the handshake
+    rails = 23,         // Rails, rails x Rail: the sender's ports as they are since the handshake
     rails_known = 24,   // RailsKnown: the answer
     keys = 25,          // Keys: an adapter of the receiver is there again; which keys has this memory now?
     keys_told = 26,     // KeysTold: the answer
@@ -67,7 +68,7 @@ enum class Kind : std::uint8_t {
     ring_known = 32,    // RingKnown: the answer
 };
 
-// Why a handshake ends. Unknown values are taken as `resources`.
+// Reasons why a handshake ends. Unknown values are taken as `resources`.
 enum class Reason : std::uint8_t {
     version = 1,     // our versions are in the header
     transport = 2,   // mp_rc here, mp_dc there
@@ -76,34 +77,34 @@ enum class Reason : std::uint8_t {
     resources = 5,   // queue pairs could not be made or connected
     settled = 6,     // the receiver holds an older connection and keeps it (control_plane.h: Peers::renew)
     unknown = 7,     // we know nothing of this handshake (any more)
-    terms = 8,       // your Terms and ours don't go together
+    terms = 8,       // your Terms and ours do not fit
     closing = 9,     // our interface closes
 };
 
 struct __attribute__((packed)) Header {
     std::uint32_t magic;         // kMagic
-    std::uint8_t version;        // that this message is written in
+    std::uint8_t version;        // version of this message
     std::uint8_t kind;           // Kind
-    std::uint16_t length;        // of the whole message in bytes
+    std::uint16_t length;        // bytes of the whole message
     std::uint64_t cookie;        // the receiver's, from its interface address
     std::uint64_t sender_uid;    // not 0
-    std::uint64_t sender_cookie; // what answers must carry
+    std::uint64_t sender_cookie; // answers must carry it
     std::uint32_t sender_q_key;  // of the sender's control queue pairs
     std::uint32_t destination;   // the receiver's name of the connection (its local_id); request: 0 (but R215)
     std::uint32_t source;        // the sender's name of the connection; refuse: may be 0
     std::uint32_t transaction;   // of the client, not 0
-    std::uint8_t min_version;    // that the sender speaks
+    std::uint8_t min_version;    // of the versions that the sender speaks
     std::uint8_t max_version;
     std::uint8_t transport; // connect::Transport
     std::uint8_t reserved;
 };
 static_assert(sizeof(Header) == 52);
 
-// Who speaks. Missing in a refusal of what was written in a version before kProofSince.
+// Shows the sender. Missing in a refusal of a message that was written in a version before kProofSince.
 struct __attribute__((packed)) Proof {
-    // Kinds from 16 on: the receiver's secret of this connection, or the nonce of the question that this answers.
-    // reply, confirm, ready, refuse: the nonce of what they answer. request: the receiver's secret of the connection
-    // that it follows; 0: of none.
+    // Kinds from 16 on: the receiver's secret of this connection, or the nonce of the question
+    // that this answers. reply, confirm, ready, refuse: the nonce of the message that they answer.
+    // request: the receiver's secret of the connection that it follows; 0: it follows none.
     std::uint64_t secret;
     // request, reply, confirm: the sender's secret of the new connection, not 0. ping, rails, ended: random, not 0, the
     // same in all copies of one question. pong: that of the sender's own request; 0: it has none under way. Else 0.
@@ -158,9 +159,9 @@ inline constexpr std::uint8_t kOtherKind = 0x80;
 // The path is absent until one of the sides wants it. Only if both have told `on_demand`.
 inline constexpr std::uint8_t kOnDemand = 0x40;
 
-// What the sender of this message can do, and what it expects of the data path's messages that it receives.
+// The sender's abilities, and its conditions for messages of the data path that it receives.
 struct __attribute__((packed)) Terms {
-    std::uint64_t features; // connect::feature; used are those that both sides have told
+    std::uint64_t features; // connect::feature; both sides use those that both have told
     std::uint64_t
         probe_address;     // of kProbeBytes bytes that the receiver may read at any time: Rail::probe_key; 0: none
     std::uint64_t dc_tag;  // random, of this connection; messages to the sender of this begin with it, whatever path
@@ -191,8 +192,8 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t absent;        // < paths. So many, the last ones (with split_reads: of each half), lead over a port
-                                // that is down: they have no ends yet, and their path bits are a guess (below 128)
+    std::uint8_t absent;        // < paths. So many paths at the end (with split_reads: of each half) lead over a port
+                                // that is down. They have no ends yet, and their path bits are a guess (below 128)
     std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even)
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
     Terms terms;                // the server's
@@ -233,9 +234,9 @@ struct __attribute__((packed)) PathNews {
 };
 static_assert(sizeof(PathNews) == 32);
 
-// Repeated until the answer has come. Nothing but what a subnet manager or a cable changes may differ from the
-// handshake's list: LID, LMC, subnet, MTU, rate; with another life of the device also its key, and the numbers of queue
-// pairs and targets.
+// Repeated until the answer has come. Only properties that a subnet manager or a cable
+// changes may differ from the handshake's list: LID, LMC, subnet, MTU, rate. With another
+// life of the device also its key, and the numbers of queue pairs and targets, may differ.
 struct __attribute__((packed)) Rails {
     std::uint32_t incarnation; // of the connection
     std::uint32_t number;      // of the list, counted by the sender; wraps. Older ones than the newest are void
@@ -271,7 +272,7 @@ static_assert(sizeof(KeysTold) == 56);
 
 struct __attribute__((packed)) Ping {
     std::uint32_t incarnation;
-    std::uint8_t current; // 1: of the connection that the sender has, or makes; 0: that has ended, and is not replaced
+    std::uint8_t current; // 1: the sender's present or coming connection; 0: one that ended without a successor
     std::uint8_t reserved[3];
 };
 static_assert(sizeof(Ping) == 8);
@@ -287,10 +288,10 @@ static_assert(sizeof(Pong) == 8);
 struct __attribute__((packed)) Ended {
     std::uint32_t incarnation; // of the connection
     std::uint32_t delivered;   // sequence number of the next message that the sender would have delivered: acknowledges
-                               // those before
+                               // all earlier ones
     std::uint8_t idle;         // 1: nothing is under way there, may the connection end? 0: it has, the interface closes
     std::uint8_t reserved;
-    std::uint16_t number; // of the question, counted by its sender in this connection, wraps to 1; 0: not told
+    std::uint16_t number; // counted by its sender in this connection, wraps to 1; 0: not told
 };
 static_assert(sizeof(Ended) == 12);
 
@@ -298,7 +299,7 @@ struct __attribute__((packed)) EndedKnown {
     std::uint32_t incarnation;
     std::uint8_t agreed; // 1: the sender holds the connection no more; 0: it needs it (to an idle goodbye only)
     std::uint8_t reserved;
-    std::uint16_t number; // of the question that this answers
+    std::uint16_t number; // number of the question that this answers
 };
 static_assert(sizeof(EndedKnown) == 8);
 
@@ -313,8 +314,8 @@ static_assert(sizeof(Service) == 12);
 
 struct __attribute__((packed)) ServiceKnown {
     std::uint32_t incarnation;
-    std::uint32_t number; // that this answers
-    std::uint8_t taken;   // 1: it shall be so; 0: the sender has no more queue pairs of RC, and all stays as it is
+    std::uint32_t number; // number of the wish that this answers
+    std::uint8_t taken;   // 1: so be it; 0: the sender has no more queue pairs of RC, and nothing changes
     std::uint8_t reserved[3];
 };
 static_assert(sizeof(ServiceKnown) == 12);
@@ -336,14 +337,14 @@ static_assert(sizeof(Ring) == 80);
 
 struct __attribute__((packed)) RingKnown {
     std::uint32_t incarnation;
-    std::uint32_t number; // that this answers
+    std::uint32_t number; // number of the offer that this answers
     std::uint32_t until;  // sequence number from which on the sender has written nothing there; 0 if it is `taken`
     std::uint8_t taken;   // 1: the sender of this uses the ring; 0: it does not, or not any more
     std::uint8_t reserved[3];
 };
 static_assert(sizeof(RingKnown) == 16);
 
-// `gids`: of the rails, how many are RoCE
+// `gids`: how many of the rails are RoCE
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails, std::size_t gids) {
     return sizeof(Header) + sizeof(Proof) + sizeof(Request) + rails * sizeof(Rail) + gids * kGid;
 }

@@ -1,5 +1,5 @@
-// How messages of the peer shall come to us, and its answers: carried here. What they mean is known by uct_mp/recover
-// (kinds of paths) and uct_mp/channel (rings).
+// Wishes for the way of the peer's messages, and its answers: carried here.
+// uct_mp/recover knows their meaning for kinds of paths, uct_mp/channel for rings.
 #pragma once
 
 #include "uct_mp/connect/message.h"

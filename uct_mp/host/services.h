@@ -1,5 +1,5 @@
-// What the transport needs of its surroundings: time, timers, a log. UCX gives them in real life (uct_mp/ucx), the
-// virtual clock of the emulated fabric in simulation and in tests (tests/simulator).
+// The transport's needs of its surroundings: time, timers, a log. UCX gives them in real life (uct_mp/ucx), the virtual
+// clock of the emulated fabric in simulation and in tests (tests/simulator).
 //
 // Threads: now() and log from anywhere. Two sides share an interface: the thread that progresses it, and an
 // asynchronous one (UCX's) that answers peers while the application computes. lock() keeps them apart; the data path
@@ -26,14 +26,14 @@ public:
     // message.
     [[nodiscard]] virtual Nanos now() = 0;
 
-    // Calls `fn` once, at or after `t`, inside Interface::progress(). 0 is never a timer. From the progressing thread.
-    // Slow path.
+    // Calls `fn` once, at or after `t`, inside Interface::progress(). 0
+    // is never a timer. Called by the thread that progresses. Slow path.
     using Timer = std::uint64_t;
     virtual Timer at(Nanos t, std::function<void()> fn) = 0;
-    virtual void cancel(Timer timer) = 0; // of one that has fired: allowed, no effect
+    virtual void cancel(Timer timer) = 0; // a timer that has fired may be cancelled, without effect
 
-    // The same for what must not wait until the application progresses: `fn` runs on either side, with the lock held.
-    // Set and cancelled with the lock held.
+    // The same for calls that must not wait until the application progresses. `fn`
+    // runs on either side, with the lock held. Set and cancelled with the lock held.
     virtual Timer at_in_background(Nanos t, std::function<void()> fn) { return at(t, std::move(fn)); }
     virtual void cancel_in_background(Timer timer) { cancel(timer); }
 
@@ -41,15 +41,15 @@ public:
     virtual void lock() {}
     virtual bool try_lock() { return true; }
     virtual void unlock() {}
-    // The asynchronous side has something for progress: the thread may be asleep (Interface::event_fd).
+    // The asynchronous side has work for progress: the thread may be asleep (Interface::event_fd).
     virtual void wake() {}
 
-    // For who closes and can do nothing but wait: lets about `t` ns pass, with everything that happens meanwhile
-    // elsewhere. False: no time passes by waiting (a simulation that nobody steps).
+    // For a caller that closes and can only wait. It lets about `t` ns pass, with everything that
+    // happens meanwhile elsewhere. False: waiting makes no time pass (a simulation that nobody steps).
     virtual bool wait(Nanos) { return false; }
 
-    // Something that may take long, on a thread of its own; in simulations at once. False: it has not been
-    // taken, what was given before is still under way. It uses nothing that ends before these services. Slow path.
+    // Runs `fn`, which may take long, on a thread of its own; in simulations at once. False: `fn` was not taken,
+    // since an earlier one is still under way. `fn` uses nothing that ends before these services. Slow path.
     virtual bool aside(std::function<void()> work) {
         const auto now = std::move(work);
         now();

@@ -1,5 +1,5 @@
-// What a call of the transport returns. Values are those of UCX's ucs_status_t (checked in uct_mp/ucx), so that the
-// face passes them through, but nothing here includes UCX.
+// The result of a call of the transport. Values are those of UCX's ucs_status_t (checked
+// in uct_mp/ucx), so that the face passes them through, but nothing here includes UCX.
 #pragma once
 
 #include <cstdint>

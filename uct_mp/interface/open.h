@@ -1,5 +1,5 @@
-// Puts a transport interface together: channels (channel/) whose faults are hidden (recover/). What the users of the
-// transport include.
+// Puts a transport interface together: channels (channel/) whose
+// faults are hidden (recover/). Users of the transport include this.
 #pragma once
 
 #include <memory>

@@ -21,7 +21,7 @@ unsigned most_spare(const ReceiveLayout& layout) {
     return std::min(kMost, kMostBytes / layout.stride);
 }
 
-// One that the worker's thread alone uses; providers that don't know the flag refuse, and do without. nullptr: errno.
+// For the worker's thread alone; providers that do not know the flag refuse, and do without. nullptr: errno.
 ibv_cq* make_queue(const verbs::Device& device, unsigned entries, ibv_comp_channel* channel, std::uint64_t flags) {
     ibv_cq_init_attr_ex attr{};
     attr.cqe = entries;
@@ -74,7 +74,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     };
     make_cq(wanted < receives ? wanted / 2 : wanted);
     if (cq && wanted < receives && ibv_resize_cq(cq.get(), static_cast<int>(wanted)) != 0)
-        make_cq(wanted = receives); // it can't do that
+        make_cq(wanted = receives); // it cannot resize
     if (!send_cq || !cq) {
         error = failure(from, "cannot create a completion queue");
         return Status::io_error;
@@ -98,8 +98,8 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
 }
 
 unsigned Adapter::level_for(unsigned peers, const QueueSizes& sizes) const {
-    // The first may send before we know it. Acknowledgments and markers are outside of the window; and some have been
-    // received and not posted again.
+    // A peer may send before we know it. Acknowledgments and markers are outside
+    // of the window, and some messages have been received and not posted again.
     const std::uint64_t wanted = std::uint64_t{std::max(peers, 1u)} * (sizes.window + kControl) + kBatch + kFetch;
     return static_cast<unsigned>(std::min<std::uint64_t>({wanted, sizes.receive_depth, device->max_srq_wr}));
 }
@@ -167,7 +167,7 @@ void Adapter::take_over(Adapter& fresh) {
     batch = fresh.batch;
     rest = fresh.rest;
     spare = spare_used = 0;
-    // Handlers keep what they keep; all else of the old memory nobody knows any more.
+    // Handlers keep their buffers; nobody refers to the rest of the old memory any more.
     old_kept += std::exchange(kept, 0);
     old_chunks.push_back(std::exchange(chunks, std::move(fresh.chunks)));
     if (old_kept == 0) old_chunks.clear();
@@ -194,8 +194,8 @@ void Adapter::make(const ReceiveLayout& layout, unsigned count) {
     }
 }
 
-// As many as there is memory for. Where there is none it costs a command to the adapter to know, and progress comes
-// again and again.
+// As many as memory allows. Where there is none, finding out costs
+// a command to the adapter, and progress comes again and again.
 void Adapter::make_missing(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned missing) {
     constexpr unsigned kMostPause = 4096;
     if (!rest.left) {
@@ -211,7 +211,7 @@ void Adapter::make_missing(const verbs::DeviceSet& devices, const ReceiveLayout&
 }
 
 void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
-    // Kept buffers are missing here: as many new ones are made, the level is a promise to the senders.
+    // Kept buffers are missing here: as many new ones are made, since the level is a promise to the senders.
     const auto lacking = static_cast<std::uint32_t>(to_post); // called while it is positive
     if (free_count < lacking) [[unlikely]] {
         make_missing(devices, layout, lacking - free_count);
@@ -233,7 +233,7 @@ void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layou
     ibv_recv_wr* bad = nullptr;
     if (ibv_post_srq_recv(srq.get(), first, &bad) == 0) [[likely]]
         return;
-    // Those not taken come back; the next refill tries again.
+    // Buffers that were not taken come back; the next refill tries again.
     while (bad) {
         ibv_recv_wr* const next = bad->next;
         give_back(ReceiveBuffer::of(bad));

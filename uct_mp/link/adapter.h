@@ -1,7 +1,7 @@
 // The interface's queues on one device: completion queues for receives and for sends, one shared receive queue.
 //
-// The two are apart. Receives are what every poll looks for, and they need no timestamps, for which an entry has to be
-// fetched. A queue of sends is empty as long as nobody has asked for a completion.
+// The two are apart. Every poll looks for receives, and they need no timestamps, for which an entry
+// has to be fetched. The queue of sends is empty while no request has asked for a completion.
 //
 // Threads: the interface's. The completion queues can't overrun: one has room for every posted receive, and sends are
 // limited by `send_credits`.
@@ -24,9 +24,9 @@ struct Completed {
     std::uint32_t vendor_error;
     ibv_wc_status status;
 };
-// Found while going to sleep: a send, or a receive.
+// Found before going to sleep: a send, or a receive.
 struct Peeked {
-    Completed sent; // of a receive: id and status
+    Completed sent; // for a receive: id and status
     std::uint32_t length;
     std::uint32_t qp_number;
 };
@@ -34,13 +34,13 @@ struct Peeked {
 struct alignas(64) Adapter {
     static constexpr std::uint32_t kBatch = 32;
     static constexpr unsigned kFetch = 16;   // completions that are taken from a queue at a time
-    static constexpr unsigned kControl = 16; // messages of a peer, beyond its window, that receives are posted for
+    static constexpr unsigned kControl = 16; // messages of a peer beyond its window for which receives are posted
 
-    // What every poll and every send needs: one cache line.
-    verbs::CompletionQueue cq; // of receives
+    // Every poll and every send needs these: one cache line.
+    verbs::CompletionQueue cq; // for receives
     verbs::CompletionQueue send_cq;
-    unsigned pause = 0, pausing = 0; // refusals of memory: so many calls of refill() ask for none
-    std::int32_t to_post = 0;        // receives that the queue lacks; below 0: that it has too many
+    unsigned pause = 0, pausing = 0; // after refusals of memory: so many calls of refill() do not ask
+    std::int32_t to_post = 0;        // receives that the queue lacks; below 0: it has too many
     std::uint32_t quiet = 0;         // polls in a row that found nothing, up to kSilent
     std::int32_t owed = 0;           // records of its queue pairs that have asked for a completion
     std::uint8_t peeked_count = 0;
@@ -55,34 +55,34 @@ struct alignas(64) Adapter {
 
     std::uint32_t level = 0; // receives that are to be posted
     bool tagged = false;     // messages begin with a tag: the interface has DC targets
-    // By what the latest message came, a queue pair's number or a tag, and whose that is: most come by the same. Never
-    // another channel's: whoever ends a queue pair or a channel calls forget().
+    // The number or tag that the latest message came with, and its channel: most come by the
+    // same. It is never another channel's: whoever ends a queue pair or a channel calls forget().
     std::uint64_t heard = 0;
     channel::Channel* heard_channel = nullptr;
     std::uint32_t came_by = 0; // tagged: the queue pair of the message that is being received
-    std::uint64_t nobody = 0;  // what no message brings; tagged: a secret
+    std::uint64_t nobody = 0;  // a value that no message brings; tagged: a secret
     void forget() {
         heard = nobody;
         heard_channel = nullptr;
     }
-    std::shared_ptr<ibv_pd> domain; // of what follows, and of the queues: they go before it and its context do
+    std::shared_ptr<ibv_pd> domain; // outlives the queues and all members below
     verbs::SharedReceiveQueue srq;
     const verbs::Device* device = nullptr;
     verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later
     verbs::ClockFit clock;
     RegisteredChunks chunks;
-    struct { // of the last chunk: memory that no buffer has been made in
+    struct { // the last chunk: memory that no buffer has been made in
         std::byte* begin = nullptr;
         unsigned left = 0; // buffers
         std::uint32_t lkey = 0;
     } rest;
     std::uint32_t kept = 0;                  // receive buffers that handlers keep, or that wait
-    std::uint32_t spare = 0, spare_used = 0; // buffers made for may_wait(), those that something waits for
-    // Of lives of the device that are over: their memory stays until the last buffer that is kept comes back.
+    std::uint32_t spare = 0, spare_used = 0; // buffers made for may_wait(); those in use
+    // From lives of the device that are over: their memory stays until the last buffer that is kept comes back.
     std::vector<RegisteredChunks> old_chunks;
     std::uint32_t old_kept = 0;
     static constexpr unsigned kDrains = 192; // entries of the completion queue beyond the credits: recover/
-    // Handled by the next poll.
+    // Completions that a peek has found: the next poll handles them.
     static constexpr unsigned kPeek = 2 * kFetch;
     Peeked peeked[kPeek];
 
@@ -94,18 +94,18 @@ struct alignas(64) Adapter {
     [[nodiscard]] verbs::Queues queues() const { return {send_cq.get(), cq.get(), srq.get()}; }
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const QueueSizes& sizes,
                 const ReceiveLayout& layout, unsigned peers, bool timed, bool tags, std::string& error);
-    // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted.
-    // The fewer buffers take turns, the more of them are in a cache when a message comes. What is posted cannot be
-    // taken back: with fewer peers than before it is used up, and not posted again. A command, perhaps. errno or 0.
+    // So many peers are connected now. Each may have a window of messages under way; more receives need not be posted.
+    // With fewer buffers in turn more of them are in a cache when a message comes. Posted receives cannot be taken
+    // back: with fewer peers than before they are used up, and not posted again. A command, perhaps. errno or 0.
     int provide(unsigned peers, const verbs::DeviceSet& devices, const QueueSizes& sizes, const ReceiveLayout& layout);
-    // Posts what is missing; to be called from `batch` on. Slow only when buffers must be made.
+    // Posts the receives that are missing; to be called from `batch` on. Slow only when buffers must be made.
     void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
     void give_back(ReceiveBuffer* buffer) {
         buffer->wr.next = free;
         free = &buffer->wr;
         ++free_count;
     }
-    // One that a handler had kept.
+    // Takes back a buffer that a handler had kept.
     void take_back(ReceiveBuffer* buffer) {
         if (buffer->life == device->life) [[likely]] {
             --kept;
@@ -114,12 +114,12 @@ struct alignas(64) Adapter {
             old_chunks.clear();
         }
     }
-    // A message that has come too early may stay where it is until has_waited(): another buffer takes its place, and it
-    // counts as kept, so that take_back() gets it afterwards. False: there are too many of them, or no registered
-    // memory is left. Registers none itself: that takes long, and where it fails it would fail for each message.
+    // A message that has come too early may stay in its buffer until has_waited(). Another buffer takes its place,
+    // and it counts as kept, so that take_back() gets it afterwards. False: too many wait, or no registered memory
+    // is left. It registers none itself: that takes long, and would fail for each message where it fails.
     [[nodiscard]] bool may_wait(const ReceiveLayout& layout);
     void has_waited(const ReceiveBuffer& buffer) { spare_used -= buffer.life == device->life; }
-    // The device has been opened again: goes on with the queues of `fresh`. Nothing refers to those before any more.
+    // The device has been opened again: goes on with the queues of `fresh`. Nothing refers to the old ones any more.
     void take_over(Adapter& fresh);
 
 private:
@@ -136,8 +136,8 @@ private:
     void make_missing(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned missing);
 };
 
-// Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs
-// that fall silent that could be all credits: so they may take half of them.
+// Requests without a completion keep their credits until a later one of their queue pair has one.
+// Many queue pairs that fall silent could keep all credits that way, so they may take half of them.
 inline bool SendQueue::signal_due() const {
     return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits;
 }

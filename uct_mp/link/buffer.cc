@@ -11,7 +11,7 @@ namespace ucx_mp::link {
 namespace {
 constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
-// Whole cache lines, an odd number: what lies at the same place of all buffers is spread over all sets of a cache.
+// Whole cache lines, an odd number: equal places of all buffers are spread over all sets of a cache.
 constexpr std::size_t odd_lines(std::size_t n) { return round_up(n, 64) | 64; }
 } // namespace
 
@@ -32,15 +32,15 @@ RegisteredChunks::Chunk* RegisteredChunks::add(const verbs::DeviceSet& devices, 
     return &chunks_.back();
 }
 
-// As much as there is memory for. Where there is none it costs a command to the adapter to know, and callers come
-// again and again.
+// As many as memory allows. Where there is none, finding out costs
+// a command to the adapter, and callers come again and again.
 bool BufferPool::grow() {
     constexpr unsigned kLeast = 4, kMostPause = 4096;
     starved = true;
     if (made_ >= max_) return false;
     if (pausing_ != 0) return --pausing_, false;
     const std::size_t stride = odd_lines(sizeof(Buffer) + data_bytes_);
-    // Starts small, then doubles: a rank with two peers need not pin what one with a thousand does.
+    // Starts small, then doubles: a rank with two peers need not pin as much as one with a thousand.
     const auto count = static_cast<unsigned>(std::min<std::size_t>(
         {max_ - made_, std::max(made_, 32u), std::max<std::size_t>(32, (std::size_t{4} << 20) / stride)}));
     for (unsigned wanted = count; wanted >= kLeast || wanted == count; wanted /= 2) {
@@ -70,8 +70,8 @@ bool BufferPool::grow_by(unsigned count) {
 ReceiveLayout ReceiveLayout::make(unsigned headroom, unsigned header_bytes, unsigned message_bytes,
                                   unsigned tag_bytes) {
     ReceiveLayout layout;
-    // The message starts on a cache line, so that a small one is one line; the pointer of its keeper lies before the
-    // headroom, which ends where the payload begins.
+    // The message starts on a cache line, so that a small one is one line. The pointer
+    // of its keeper lies before the headroom, which ends where the payload begins.
     const std::size_t before = std::max<std::size_t>(sizeof(void*) + headroom, header_bytes) - header_bytes + tag_bytes;
     layout.message_offset = static_cast<unsigned>(round_up(sizeof(ReceiveBuffer) + before, 64));
     layout.message_bytes = message_bytes;

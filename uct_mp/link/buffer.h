@@ -28,7 +28,7 @@ struct alignas(64) Buffer {
     std::uint32_t length;      // bytes of the message, without pieces elsewhere and without the trailer
     std::uint8_t trailer;      // bytes of a fence's trailer behind them
     std::uint8_t path;         // last path it was posted to
-    BufferPool* pool;          // where it goes when it is no longer needed: its pool, or a detour on the way there
+    BufferPool* pool;          // it goes there when it is no longer needed: its pool, or a detour on the way
     std::uint64_t unused[2];
     std::uint64_t tag; // goes before the message, if the peer wants that: SendQueue::post_addressed() writes it
     [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -57,8 +57,8 @@ class BufferPool {
 public:
     BufferPool(const verbs::DeviceSet& devices, unsigned data_bytes, unsigned max)
         : devices_(&devices), data_bytes_(data_bytes), max_(max) {}
-    // A detour on the way home, for buffers that an adapter may still be reading when they are no longer needed
-    // otherwise: what is put here goes home with take_home().
+    // A detour on the way home, for buffers that an adapter may still be reading when
+    // they are not needed otherwise. Buffers that are put here go home with take_home().
     explicit BufferPool(BufferPool& home) : devices_(home.devices_), data_bytes_(0), max_(0), home_(&home) {}
     BufferPool(const BufferPool&) = delete;
     [[nodiscard]] BufferPool& home() { return home_ ? *home_ : *this; }
@@ -88,11 +88,11 @@ public:
         free_ = buffer->next;
         return buffer;
     }
-    // None could be made since this was cleared last. Those that are out come back when peers acknowledge.
+    // No buffer could be made since this was cleared last. Buffers that are out come back when peers acknowledge.
     bool starved = false;
     // One is there, or can be made.
     [[nodiscard]] bool available() { return free_ || grow(); }
-    [[nodiscard]] bool available(unsigned n) { // so many; slow
+    [[nodiscard]] bool available(unsigned n) { // n of them; slow
         for (;;) {
             unsigned found = 0;
             for (const Buffer* buffer = free_; buffer && found < n; buffer = buffer->next) ++found;
@@ -109,7 +109,7 @@ private:
     Buffer* free_ = nullptr;
     const verbs::DeviceSet* devices_;
     unsigned data_bytes_, max_, made_ = 0;
-    unsigned pause_ = 0, pausing_ = 0; // calls without a further try, after one that has failed
+    unsigned pause_ = 0, pausing_ = 0; // calls that do not try, after one that has failed
     BufferPool* const home_ = nullptr;
     RegisteredChunks chunks_;
 };
@@ -131,7 +131,7 @@ struct alignas(64) ReceiveBuffer {
 };
 static_assert(sizeof(ReceiveBuffer) == 64);
 
-// Where things lie in a receive buffer; the same for all of an interface.
+// The layout of a receive buffer; the same for all of an interface.
 struct ReceiveLayout {
     unsigned message_offset = 0; // from the ReceiveBuffer to the message header
     unsigned message_bytes = 0;  // largest message

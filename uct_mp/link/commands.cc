@@ -10,13 +10,13 @@
 namespace ucx_mp::link {
 
 namespace {
-constexpr Nanos kLook = 50'000;         // until it is asked whether something is over
+constexpr Nanos kLook = 50'000;         // until it asks whether a command is over
 constexpr Nanos kPatience = 20'000'000; // then progress does it
 constexpr unsigned kInOneGo = 4;
 } // namespace
 
 struct Commands::Shared {
-    std::mutex running; // held while one is done
+    std::mutex running; // held while one runs
     std::mutex lists;   // those below
     std::deque<Item> waiting, over;
     bool busy = false; // somebody works on them
@@ -38,12 +38,12 @@ void Commands::add(Work work, Then then) {
 void Commands::start() {
     {
         const std::lock_guard lists(shared_->lists);
-        // In virtual time what has been done is not over yet.
+        // In virtual time a command that has been done is not over yet.
         const bool still = !shared_->over.empty() && shared_->over.back().over > services_.now();
         if (shared_->busy || still || shared_->waiting.empty()) return;
         const Nanos now = services_.now();
         if (now < shared_->others_until.load(std::memory_order_relaxed)) {
-            if (!refused_since_) refused_since_ = now; // they may never be done, and then give way for ever
+            if (!refused_since_) refused_since_ = now; // else these might never be done, and give way for ever
             return;
         }
         shared_->busy = true;
@@ -113,7 +113,7 @@ void Commands::look() {
     if (!timer_ && count()) look_in(kLook);
 }
 
-// By ourselves.
+// Does it itself.
 void Commands::do_next() {
     Item item;
     {
@@ -129,7 +129,7 @@ void Commands::do_next() {
     item.then();
 }
 
-// A forked child has not got the thread that does it, and must not wait for it.
+// A forked child does not have the thread, and must not wait for it.
 void Commands::stop() {
     if (timer_) services_.cancel(std::exchange(timer_, 0));
     refused_since_ = 0;

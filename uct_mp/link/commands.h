@@ -1,11 +1,11 @@
 // Commands to adapters that nobody waits for, done aside (Services::aside), one after the other. Making and connecting
 // a queue pair takes milliseconds on some adapters. Whoever makes progress must not pay that.
 //
-// What is done aside may use what `work` has been given, and the adapters' queues: whoever ends those halts or drops
-// this before. It runs beside progress and beside the handshakes' thread, without the lock.
+// Work that runs aside may use what it has been given, and the adapters' queues. So whoever ends those
+// halts or drops this before. It runs beside progress and beside the handshakes' thread, without the lock.
 //
-// What is short and wanted by many goes first (give_way). Nothing of this is done for long in one go, so that others
-// get their turn at all.
+// Short work that many want goes first (give_way). No work runs
+// for long in one go, so that others get their turn at all.
 //
 // If nobody takes the work for long (a device is being opened again, say), progress does it after all.
 //
@@ -22,23 +22,23 @@ namespace ucx_mp::link {
 class Commands {
 public:
     using Work = std::function<void()>; // aside; must not throw
-    using Then = std::function<void()>; // progress, afterwards. What it holds is destroyed there, too
+    using Then = std::function<void()>; // progress, afterwards; it also destroys what `then` holds
 
     explicit Commands(Services& services);
     ~Commands() { drop(); }
     Commands(const Commands&) = delete;
 
     void add(Work work, Then then);
-    // Others want to do something aside: nothing else is begun before `until`.
+    // Others want to do something aside: no work begins before `until`.
     void give_way(Nanos until);
-    // Nothing is under way when it returns: it waits for the one command that has begun, as long as the driver takes.
-    // What has not been begun is not done; all `then` are called.
+    // When it returns nothing is under way: it waits for the one command that has begun, as
+    // long as the driver takes. Work that has not begun is not done; all `then` are called.
     void halt();
-    // Likewise, but nothing is called.
+    // The same, but no `then` is called.
     void drop();
-    [[nodiscard]] unsigned count() const; // not over yet
+    [[nodiscard]] unsigned count() const; // commands that are not over yet
 
-    Nanos spent = 0; // by progress: threads that were made, and what nobody took
+    Nanos spent = 0; // time of progress: threads that were made, and work that nobody took
 
 private:
     struct Item {

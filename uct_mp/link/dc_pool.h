@@ -14,8 +14,8 @@
 
 namespace ucx_mp::link {
 
-// What a target of this life of its device asks for. Requests for targets of the life before may still be repeated, and
-// their numbers be in use again.
+// Requests for targets of the life before may still be repeated, and their numbers
+// may be in use again. So a target of this life of its device asks for another key.
 [[nodiscard]] constexpr std::uint64_t key_of_life(std::uint64_t dc_key, std::uint8_t life) {
     return dc_key ^ life * 0x9e3779b97f4a7c15ull;
 }
@@ -36,8 +36,8 @@ public:
         QueueSizes sizes;
         verbs::Reliability reliability;
     };
-    // On a life of the rail's device, with the queues of `adapter`. Lowers `granted` to the bytes that every initiator
-    // copies into its request. On failure `error` is one line.
+    // On a life of the rail's device, with the queues of `adapter`. Lowers `granted` to the
+    // bytes that every initiator copies into its request. On failure `error` is one line.
     [[nodiscard]] Status make_rail(const Wishes& wishes, const verbs::Rail& rail, const verbs::Device& device,
                                    Adapter& adapter, DcRail& out, std::uint32_t& granted, std::string& error) const;
 

@@ -1,4 +1,4 @@
-// Posting and reaping, inline: what every operation executes of a SendQueue. For those who post on the data path.
+// Posting and reaping, inline: the part of a SendQueue that every operation executes. For callers on the data path.
 #pragma once
 
 #include <cstring>
@@ -28,8 +28,8 @@ namespace ucx_mp::link {
     return posted;
 }
 
-// A message that joins the record before it and needs no completion: what most are. `tag`: goes before it, if the queue
-// needs one.
+// A message that joins the record before it and needs no completion,
+// as most do. `tag` goes before it, if the queue needs one.
 template <Fits fits>
 [[gnu::always_inline]] inline bool SendQueue::send_joined(Posted& joined, Buffer& buffer, const std::uint64_t* tag) {
     const std::uint32_t bytes = buffer.length, sent = bytes + (tag ? kTagBytes : 0);
@@ -88,7 +88,7 @@ template <Fits fits>
 // The request of the last record.
 [[gnu::always_inline]] inline int SendQueue::post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
                                                      unsigned flags) {
-    ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
+    ibv_send_wr wr; // only the fields that the operation needs are set: the rest of its 128 bytes is never read
     ibv_send_wr* bad;
     wr.wr_id = id_of(head - 1);
     wr.next = nullptr;

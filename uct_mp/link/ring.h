@@ -4,15 +4,15 @@
 //
 //     | not used ... | message | up to 7 bytes of 0 | tail (8) |
 //
-// The tail is (length << 32 | sequence number) ^ key. It lies at the same place for messages of any length. Nothing but
-// tails is ever written there, so nothing that is left of an earlier message can be taken for one. It is the last word
-// of its write. Adapters place a write from its beginning to its end, as is usual for InfiniBand (mp_info --check tries
-// it): who sees the tail sees the message. An aligned word is placed at once.
+// The tail is (length << 32 | sequence number) ^ key. It lies at the same place for messages of any length.
+// Only tails are ever written there, so nothing that is left of an earlier message can be taken for one. It is
+// the last word of its write. Adapters place a write from its beginning to its end, as is usual for InfiniBand
+// (mp_info --check tries it): a reader that sees the tail sees the message. An aligned word is placed at once.
 //
-// The key is a secret of the two sides, another one for each ring. What anybody else writes there, or what was written
-// under an earlier ring, does not look like the next message.
+// The key is a secret of the two sides, another one for each ring. Words that anybody else
+// writes there, or that were written under an earlier ring, do not look like the next message.
 //
-// Who may write: see channel/rings.h. Threads: one at each side.
+// See channel/rings.h for the writers. Threads: one at each side.
 #pragma once
 
 #include <atomic>
@@ -43,10 +43,10 @@ struct RingShape {
     friend bool operator==(const RingShape&, const RingShape&) = default;
 };
 
-// What is written for a message of `length` bytes.
+// The bytes written for a message of `length` bytes.
 [[nodiscard]] constexpr std::uint32_t ring_bytes(std::uint32_t length) { return ((length + 7) & ~7u) + kRingTail; }
 
-// Behind the message, where there is room for ring_bytes(length) in all. Returns these.
+// Writes the tail behind the message, where there is room for ring_bytes(length) in all. Returns these.
 inline std::uint32_t seal_ring_message(std::byte* message, std::uint32_t length, std::uint32_t sequence,
                                        std::uint64_t key) {
     constexpr std::uint64_t kZero = 0;
@@ -57,8 +57,8 @@ inline std::uint32_t seal_ring_message(std::byte* message, std::uint32_t length,
     return ring_bytes(length);
 }
 
-// `memory`: shape.bytes(), aligned to 8. No entry looks like the message that is expected there: each is that of
-// another slot.
+// Clears `memory`: shape.bytes(), aligned to 8. No entry then looks like
+// the message that is expected there: each looks like that of another slot.
 inline void clear_ring(std::byte* memory, const RingShape& shape, std::uint64_t key) {
     for (std::uint32_t slot = 0; slot < shape.slots; ++slot) {
         const std::uint64_t tail = std::uint64_t{slot + 1} ^ key;
@@ -66,9 +66,9 @@ inline void clear_ring(std::byte* memory, const RingShape& shape, std::uint64_t 
     }
 }
 
-// What nobody who knows the key has written into this slot is wiped. True: there was something. `expected`: the message
-// that is next. So is a message of long ago, whose slot has not been used since: in the next round of all numbers it
-// would be taken for a new one. Called at least once in a quarter of a round.
+// Wipes words that no holder of the key has written into this slot. True: there was something. `expected`:
+// the next message. A message of long ago, whose slot has not been used since, is wiped, too: in the next
+// round of all numbers it would be taken for a new one. Called at least once in a quarter of a round.
 inline bool wipe_foreign_entry(std::byte* memory, const RingShape& shape, std::uint64_t key, std::uint32_t slot,
                                std::uint32_t expected) {
     const std::atomic_ref tail(*reinterpret_cast<std::uint64_t*>(memory + shape.end_of(slot) - kRingTail));
@@ -88,10 +88,10 @@ inline bool wipe_foreign_entry(std::byte* memory, const RingShape& shape, std::u
 enum class RingEntry : std::uint8_t {
     none,    // it has not come yet
     message, // whole
-    garbled, // who wrote it knows the key, but no message is so short or so long
+    garbled, // written with the key, but no message is so short or so long
 };
 
-// Looks for message `sequence`. message: its address and length. All of it has been placed before the tail was.
+// Looks for message `sequence`. message: its address and length. All of it has been placed before the tail.
 [[nodiscard, gnu::always_inline]] inline RingEntry look_into_ring(std::byte* memory, const RingShape& shape,
                                                                   std::uint64_t key, std::uint32_t sequence,
                                                                   std::uint32_t shortest, std::byte*& message,

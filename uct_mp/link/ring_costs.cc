@@ -104,7 +104,7 @@ private:
         return ibv_post_srq_recv(srq_.get(), wr, &bad) == 0;
     }
 
-    // Until all are acknowledged: whatever they bring is there then.
+    // Until all are acknowledged: their effects are there then.
     bool wait(ibv_cq* cq, unsigned count) {
         for (unsigned done = 0; done < count;) {
             ibv_wc wc;

@@ -1,11 +1,11 @@
-// What a ring saves and costs on this machine: measured once, with a pair of queue pairs that are connected with each
-// other, as the adapter and the processor are. AQPS calls them d, p, c and delta (adapt/parameters.h).
+// Measures what a ring saves and costs on this machine: once, with two queue pairs that are connected with
+// each other, by adapter and processor. AQPS calls the results d, p, c and delta (adapt/parameters.h).
 //
 // Messages come first by the shared receive queue, then by writes into a ring. All are there before the time is taken,
 // so only what the processor does is measured. It polls a completion and posts a receive again, or looks into the ring.
 // A credit is a message: it is posted, completes, and is received.
 //
-// Threads: begin() and the rest by the interface's; it is measured aside (Services::aside), by the system's clock.
+// Threads: the interface's, but for the measurement: it runs aside (Services::aside), by the system's clock.
 #pragma once
 
 #include <atomic>

@@ -14,7 +14,7 @@ struct RingStore::Shelf {
     std::mutex mutex;
     std::vector<std::unique_ptr<RingMemory>> ready; // the oldest first
     bool busy = false, failed = false;
-    unsigned clearings = 0; // what was begun before the last one is not wanted any more
+    unsigned clearings = 0; // work that began before the last one is not wanted any more
 };
 
 namespace {
@@ -50,7 +50,7 @@ RingStore::Prepared RingStore::prepare(Services& services, const verbs::DeviceSe
             std::unique_ptr<RingMemory> made = make(devices, bytes);
             const std::lock_guard lock(shelf->mutex);
             if (!made) shelf->failed = true;
-            if (!made || shelf->clearings != clearings) break; // deregistered here, not where messages wait
+            if (!made || shelf->clearings != clearings) break; // deregistered here, where no message waits for it
             made->ready = services.now();
             shelf->ready.push_back(std::move(made));
         }

@@ -1,9 +1,9 @@
-// Memory for rings, registered ahead. To register takes a command of some 100 us for each adapter. Whoever makes
-// progress must not pay it: many rings would never pay that back (perf/adaptive). So it is done aside, some at a time.
+// Memory for rings, registered ahead. Registering takes a command of some 100 us for each adapter. Progress
+// must not pay it: many rings would never pay that back (perf/adaptive). So it is done aside, some at a time.
 //
-// Each has keys of its own: who may write into one ring reaches no other.
+// Each has keys of its own: a writer of one ring reaches no other.
 //
-// Threads: the interface's. What is under way aside owns all that it uses, and may end after this. Slow path.
+// Threads: the interface's. Work that is under way aside owns all that it uses, and may end after this. Slow path.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,13 @@ public:
     RingStore();
     enum class Prepared : std::uint8_t {
         there,
-        under_way, // what was asked for now, or before
+        under_way, // asked for now, or before
         refused,   // something else is done aside; to be asked again
     };
-    // Sees to it that about `count` of `bytes` each are there soon.
+    // Makes about `count` rings of `bytes` each ready soon.
     Prepared prepare(Services& services, const verbs::DeviceSet& devices, std::size_t bytes, unsigned count);
     [[nodiscard]] std::unique_ptr<RingMemory> take(Nanos now); // null: none is ready
-    // There was no memory for what was asked for. Told once.
+    // There was no memory for a request. Told once.
     [[nodiscard]] bool has_failed();
     [[nodiscard]] unsigned count() const;
     void clear();

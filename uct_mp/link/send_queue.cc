@@ -22,7 +22,7 @@ SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Que
 }
 
 namespace {
-// Before a message, where there is room for it.
+// Puts the tag before a message, where there is room for it.
 void put_tag(ibv_sge& sge, std::uint64_t tag) {
     sge.addr -= kTagBytes;
     sge.length += kTagBytes;
@@ -46,7 +46,7 @@ void SendQueue::replace(verbs::QueuePair fresh) {
     find_calls();
 }
 
-// Its place in a record, of its own or not. The flags that it is posted with.
+// Finds its place in a record, of its own or shared. Returns the flags that it is posted with.
 [[gnu::always_inline]] inline unsigned SendQueue::join(const Origin& from, std::uint32_t bytes, bool signaled,
                                                        Nanos t_post) {
     Posted* joined = open_;
@@ -110,7 +110,7 @@ bool SendQueue::take_back(std::uint32_t bytes, bool written) {
     Posted& last = at(head - 1);
     last.bytes -= bytes;
     last.extra -=
-        extra_packets(bytes + (addressed_ && !dc && !written ? kTagBytes : 0)); // of messages that share a record
+        extra_packets(bytes + (addressed_ && !dc && !written ? kTagBytes : 0)); // for messages that share a record
     adapter->owed -= std::exchange(last.signaled, false);
     if (--last.requests == 0) --head;
     open_ = nullptr;

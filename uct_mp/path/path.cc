@@ -7,7 +7,7 @@ namespace ucx_mp::path {
 
 namespace {
 
-// The rails of both sides in one subnet: whoever is in here reaches everybody on the other side.
+// The rails of both sides in one subnet: each of them reaches all of the other side.
 struct Group {
     const RemoteRail* any;
     std::vector<std::uint8_t> client, server; // rail indices
@@ -66,8 +66,8 @@ std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size
     return pairs;
 }
 
-// Whom a rail that is down may belong to, on the other side: a rail of each subnet and one of those that are down.
-// `place`: in its own list.
+// The rails of the other side that a rail which is down may belong to: a rail
+// of each subnet and one of those that are down. `place`: in its own list.
 std::vector<std::uint8_t> partners(std::size_t place, std::span<const RemoteRail> others, bool cross_rails) {
     std::vector<std::vector<std::uint8_t>> kinds; // indices by subnet, or of those that are down
     for (std::size_t i = 0; i < others.size(); ++i) {
@@ -95,7 +95,7 @@ bool doubles_for_kinds(Kinds kinds, const PathConfig& config, unsigned max_paths
     return kinds == Kinds::both && config.rc_paths == 0 && max_paths >= 2;
 }
 
-// To routes that have none yet; `before`: so many paths are in front of them.
+// Adds kinds to routes that have none yet; `before`: so many paths are in front of them.
 void give_kinds(std::vector<PathSpec>& routes, Kinds kinds, const PathConfig& config, unsigned max_paths,
                 std::size_t before) {
     const std::size_t n = routes.size();

@@ -21,9 +21,9 @@ enum class Phase : std::uint8_t {
     up,
     draining,  // nothing is posted any more, completions are still to come
     asking,    // what had arrived at the other side?
-    reopening, // all settled; the client (mp_dc: we) tries the route again and again
+    reopening, // all settled; the client (mp_dc: this side) tries the route again and again
     half,      // mp_rc, server: made anew, but nothing has come over it yet
-    absent,    // a port at either end has not been up yet, or the path is of no use or not wanted; reopening follows
+    absent,    // a port at an end has not been up yet, or the path is useless or unwanted; then reopening
     ended,     // its channel has failed
 };
 
@@ -32,7 +32,7 @@ enum class Phase : std::uint8_t {
     return kNames[static_cast<unsigned>(phase)];
 }
 
-// mp_rc: our half's last word has been said, so nothing that comes by its queue pair counts any more.
+// mp_rc: our half's last request has completed, so nothing that comes by its queue pair counts any more.
 [[nodiscard]] constexpr bool has_told(Phase phase) {
     return phase == Phase::asking || phase == Phase::reopening || phase == Phase::absent;
 }
@@ -51,7 +51,7 @@ enum class Phase : std::uint8_t {
     case Phase::half:
         return from == Phase::reopening;
     case Phase::absent:
-        return from == Phase::asking || from == Phase::reopening; // or it is made so
+        return from == Phase::asking || from == Phase::reopening; // a path may also begin so
     case Phase::ended:
         return true;
     }

@@ -6,7 +6,7 @@
 // connected: to want it again costs no command. Beyond AdaptConfig::pool those that have not been wanted for longest
 // end as a path ends that has failed, but with nothing under way; then they are absent again.
 //
-// Who calls: Observer (wishes), Exchange, Failure, Joining and Replay where the phase of a path is concerned.
+// Callers: Observer (wishes), Exchange, Failure, Joining and Replay where the phase of a path is concerned.
 // Threads: the interface's. It takes the lock for the control plane.
 #pragma once
 
@@ -48,11 +48,11 @@ public:
     void void_life(Channel& channel, const connect::PathNews& news);
     // After is_wanted() or the phase of a path has changed: paths join, or are left.
     void refresh(Channel& channel);
-    // Of the other kind, over the same route.
+    // The path of the other kind, over the same route.
     [[nodiscard]] PathMask twins(const Channel& channel, PathIndex path) const;
     // Those that carry nothing while there are others.
     [[nodiscard]] PathMask spares(const Channel& channel) const;
-    // Of set_phase().
+    // Called by set_phase().
     void count(const Channel& channel, PathIndex path, Phase from, Phase to);
     // Its wishes end with it.
     void forget(Channel& channel);

@@ -1,4 +1,4 @@
-// What both sides tell each other: what had arrived (path_down), and how a path is made anew (path_open, path_opened).
+// News between both sides: how much had arrived (path_down), and how a path is made anew (path_open, path_opened).
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
@@ -52,7 +52,7 @@ void Exchange::ask(Channel& channel, PathIndex path) {
     set_path_timer(channel, path, now + wait, [this](Channel& c, PathIndex p) { ask(c, p); });
 }
 
-// DC. Of a path of RC the other half learns it by our path_down.
+// DC. The other half of a path of RC learns it by our path_down.
 void Exchange::tell_gone(Channel& channel, PathIndex path) {
     if (channel.wiring.paths[path].kind != path::Kind::dc || channel.self) return;
     tell_peer(channel, NewsKind::down, {.path = path, .answer = true, .gone = true, .end = {}}, question_attempts++);
@@ -88,8 +88,8 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     PathRecovery& r = all_.failure.recovery_of(channel).paths[path];
     if (static_cast<std::int32_t>(news.life - r.life) < 0) return; // of an older life, long settled
     if (news.life != r.life) {
-        // The server gave up the life that we were about to accept: nothing has been sent in it. What we have offered
-        // it may be gone, with its adapter.
+        // The server gave up the life that we were about to accept: nothing has been sent in it. Our offer to it may be
+        // gone, with its adapter.
         if (news.life != r.life + 1 || channel.wiring.paths[path].phase != Phase::reopening || !r.offered) return;
         r.life = news.life;
         const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];

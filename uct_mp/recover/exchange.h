@@ -1,9 +1,9 @@
-// What both sides tell each other of a path: what has come over it, and how it is made anew.
+// News between both sides about a path: how much has come over it, and how it is made anew.
 //
 // It sends and takes the control messages path_down, path_open, path_opened and path_probe (PROTOCOL.md, steps 7 to 9
 // and 13 to 16). Nothing is believed that is not of the present life of the path. Copies change nothing.
 //
-// Who calls: Failure and Replay when a path has drained or is settled; Jobs; the other parts when news come. Times are
+// Callers: Failure and Replay when a path has drained or is settled; Jobs; the other parts when news come. Times are
 // ns.
 // Threads: the interface's. It takes the lock for the control plane.
 #pragma once

@@ -23,7 +23,7 @@ Recovery& Failure::recovery_of(Channel& channel) {
 }
 
 namespace {
-// What the scheduler knows of a path. `asking` is as before: nothing may be sent there.
+// The scheduler's state of a path. `asking` is as before: nothing may be sent there.
 std::optional<schedule::PathState> state_in(Phase phase) {
     switch (phase) {
     case Phase::up:
@@ -114,8 +114,8 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     r.round = core_.progress.looks;
     r.attempts = 0;
     if (dc) ++r.life;
-    // What nobody wants has nothing under way: then no fence waits for the peer, who may not make progress for long.
-    // (It may have failed by itself since it was found so.)
+    // A path that nobody wants has nothing under way: then no fence waits for the peer, which may not make progress for
+    // long. (It may have failed by itself since it was found so.)
     const SendQueue* const own = channel.wiring.paths[path].own[0].get();
     if (r.retired && own && own->idle() && core_.visibility.can_hand_over(channel, path))
         core_.visibility.hand_over(channel, path);
@@ -180,7 +180,7 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
         channel.wiring.recovery->paths[path].round = core_.progress.looks;
 }
 
-// What queue pairs of RC leave of it to the DC initiators of the same adapter.
+// The part that queue pairs of RC leave to the DC initiators of the same adapter.
 unsigned Failure::room_for_ends(const SendQueue& queue) const {
     unsigned initiators = 0;
     for (const verbs::Rail& rail : core_.rails)

@@ -3,7 +3,7 @@
 // That is steps 2 to 6 in PROTOCOL.md: path_failed(), drain(), end(), lost() for each record, drained(). Then Exchange
 // asks the peer and Replay settles.
 //
-// Who calls: Observer (send errors, refused posts), RailEvents, Watchdog, Exchange; Jobs calls back for commands.
+// Callers: Observer (send errors, refused posts), RailEvents, Watchdog, Exchange; Jobs calls back for commands.
 // path_failed() may be called at any moment. It does nothing where the path is down already, but for more losses over
 // mp_dc.
 // Threads: the interface's. Completions of the user may run inside, and may fail the channel.
@@ -20,7 +20,7 @@ public:
     Failure(Core& core, Recoverer& all) : core_(core), all_(all) {}
 
     // -- A path
-    // What recovery remembers of the channel; made at the first call.
+    // Recovery's memory of the channel; made at the first call.
     Recovery& recovery_of(Channel& channel);
     // The one function that changes a path's phase: asserts may_follow(), logs, and tells the scheduler.
     void set_phase(Channel& channel, PathIndex path, Phase phase);

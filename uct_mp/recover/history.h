@@ -1,6 +1,6 @@
 // The latest transitions of an interface's paths, for mp_info: a ring that forgets the oldest.
 //
-// Who calls: Failure::note() adds, Recoverer::describe() reads.
+// Callers: Failure::note() adds, Recoverer::describe() reads.
 // Threads: the interface's.
 #pragma once
 

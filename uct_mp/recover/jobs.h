@@ -3,7 +3,7 @@
 // A command takes 20 to 300 us, and a port that fails wants several per peer. Peers without any path come first.
 // Progress works on the lists for 200 us and then leaves as much time to everything else.
 //
-// Who calls: any part adds; Recoverer::step() runs them, or a timer. A job looks again whether it is still wanted.
+// Callers: any part adds; Recoverer::step() runs them, or a timer. A job looks again whether it is still wanted.
 // Threads: the interface's.
 #pragma once
 

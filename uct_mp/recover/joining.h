@@ -3,7 +3,7 @@
 // The client then opens such a path as it opens one that has been lost. An only path gets company: what was posted
 // there must be back before.
 //
-// Who calls: RailEvents and Recoverer when rails change; Replay while has_places() waits; Exchange for the peer's wish.
+// Callers: RailEvents and Recoverer when rails change; Replay while has_places() waits; Exchange for the peer's wish.
 // Threads: the interface's. It takes the lock where the control plane reads.
 #pragma once
 

@@ -106,15 +106,15 @@ void Liveness::check(Channel& channel) {
         if (all_.joining.is_absent(channel, path)) continue;
         SendQueue* const queue = core_.placement.queue_for(channel, path, Direction::write);
         if (queue && queue->dc && !channel.wiring.paths[path].dc.ah) continue; // its adapter has died: no address yet
-        // What is under way and has asked for a completion tells as well as this would. (Without one it may have been
-        // executed long ago.)
+        // A request under way that has asked for a completion tells as well as this would. (Without one it may have
+        // been executed long ago.)
         const bool open = queue && (queue->dc ? channel.wiring.paths[path].open != 0 : !queue->idle());
         const bool asked = open && queue->all_signaled();
         if (queue && !asked) (void)write_nothing(channel, path, *queue);
     }
 }
 
-// What the answer says:
+// The answer says:
 // - lost: it lives and has ended its channel with us. It will never acknowledge anything (over DC its adapter does not
 //   tell): failed.
 // - alive: paths are to blame, and recovery brings them back.
@@ -155,7 +155,7 @@ void Liveness::watch_peers(Nanos now) {
         }
         channel.watch.open = owes;
         channel.watch.acked = channel.acked;
-        // What is compared with numbers that go on, before these have gone round: writes; and for which message an
+        // Renews values that are compared with growing numbers, before these wrap: writes, and the message that an
         // acknowledgment was asked for.
         (void)channel.has_unread(true);
         channel.fences.asked = channel.moving.parts_asked = channel.next_sequence;

@@ -1,9 +1,9 @@
 // Peers that may be dead, and channels without any path.
 //
 // An adapter is asked by a write of no bytes: a dead process has no queue pairs. A process is asked by a ping, which it
-// answers while it computes. What follows from the answers is decided here alone.
+// answers while it computes. Only this part decides what follows from the answers.
 //
-// Who calls: Observer (a user's check, the control plane's answers); Failure when a path is lost; Renewal; Progress
+// Callers: Observer (a user's check, the control plane's answers); Failure when a path is lost; Renewal; Progress
 // about once per Config::check_interval. Times are ns.
 // Threads: the interface's. Slow path.
 #pragma once

@@ -26,7 +26,7 @@ std::vector<path::RemoteRail> described(const std::vector<verbs::Rail>& rails) {
 }
 } // namespace
 
-// Of a queue pair that has just been connected; perhaps by the control plane's thread, with the lock held.
+// For a queue pair that has just been connected; perhaps by the control plane's thread, with the lock held.
 void Migration::load_first_alternate(Connection& connection, PathIndex path, Path& sub) {
     sub.loaded = sub.migrated = false;
     if (!core_.config.apm || !core_.devices.devices()[sub.device].has_apm) return;
@@ -73,7 +73,7 @@ void Migration::migrate(Channel& channel, PathIndex path) {
     if (sub.migrations == before && error) all_.failure.path_failed(channel, path, "it could not migrate", false);
 }
 
-// What has changed is told by packets, in both directions, and nothing else may be to be sent.
+// Packets tell of the change, in both directions, and there may be no others to send.
 void Migration::exchange_migration(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
     if (!queue.failed()) (void)all_.liveness.write_nothing(channel, path, queue);

@@ -3,7 +3,7 @@
 // Each has another route loaded. The adapter goes there by itself, or is told to when a port is down or nothing comes
 // through. Nothing is sent again then. Without UCX_MP_APM none of this happens.
 //
-// Who calls: the handshake for the first route; RailEvents and Watchdog, before they give a path up; Jobs for commands.
+// Callers: the handshake for the first route; RailEvents and Watchdog, before they give a path up; Jobs for commands.
 // Threads: the interface's; load_first_alternate() also the handshake's, with the lock held.
 #pragma once
 

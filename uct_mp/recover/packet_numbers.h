@@ -1,7 +1,7 @@
 // Which devices tell packet numbers truthfully (verbs/packet_numbers.h). Until it is known, a device counts as one that
 // does not.
 //
-// Who calls: RailEvents, when a port of a device has come up that could not be tested before. A timer goes on.
+// Callers: RailEvents, when a port of a device has come up that could not be tested before. A timer goes on.
 // Threads: the interface's; the tests run aside (Services::aside). Slow path.
 #pragma once
 

@@ -115,7 +115,7 @@ void RailEvents::renew_rail(unsigned index) {
     if (worked) rail_active(index);
 }
 
-// What has happened since the devices were opened, perhaps long ago.
+// Events since the devices were opened, perhaps long ago.
 void RailEvents::read_rails() {
     core_.rails.assign(core_.devices.rails().begin(), core_.devices.rails().end());
     for (verbs::Rail& rail : core_.rails) {

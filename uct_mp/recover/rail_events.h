@@ -1,6 +1,6 @@
 // Ports and adapters go down and come up: what device events say, and what follows for every path over them.
 //
-// Who calls: Observer: once when the interface opens, then now and then in progress. Reopening calls for its rails.
+// Callers: Observer: once when the interface opens, then now and then in progress. Reopening calls for its rails.
 // Ports are counted by events: so many downs and ups since the device was opened.
 // Threads: the interface's. It takes the lock where the control plane reads. Slow path.
 #pragma once
@@ -18,7 +18,7 @@ public:
     // -- Operations
     // Rails as they are now, when the interface opens.
     void read_rails();
-    // What has happened since: paths are given up, rails renewed, peers told.
+    // Handles the events since: paths are given up, rails renewed, peers told.
     void read_events();
     // Asks the port what it is now; peers and paths hear of it if that is something else.
     void renew_rail(unsigned rail);

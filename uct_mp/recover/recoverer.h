@@ -1,10 +1,10 @@
-// What hides faults from an interface's channels: the Observer that the channel room tells of them, and its parts.
+// Hides faults from an interface's channels: the Observer that the channel room tells of them, and its parts.
 //
 // Each part is a class with a header of its own; they find each other here. PROTOCOL.md tells the protocol and why it
 // is safe. Completions and refused posts only collect (Failure). Everything else is done by step(), once per round of
 // progress.
 //
-// Who makes it: Core, by make(). Its functions pass on to a part, or tie several together; they decide nothing.
+// Maker: Core, by make(). Its functions pass on to a part, or tie several together; they decide nothing.
 // Threads: the interface's, but for load_first_alternate(), which the handshake calls with the lock held.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What recovery remembers of a channel while paths of it are down: what must be settled, sent again, and made anew.
+// Recovery's memory of a channel while paths of it are down: requests to settle, messages to send again, paths to make
+// anew.
 //
 // Plain records: the parts of Recoverer work on them, and nobody else looks in.
 //
@@ -49,7 +50,7 @@ struct LostPut {
     std::uint32_t later_messages; // posted behind it
 };
 
-// What needs commands to the adapter: see jobs.h.
+// Work that needs commands to the adapter: see jobs.h.
 struct Job {
     enum class What : std::uint8_t {
         end,       // a queue pair to the error state
@@ -91,7 +92,7 @@ struct PathRecovery {
     Nanos probed_since = 0;  // the watchdog's first probe without an answer; 0: none
     verbs::QueuePair next;   // mp_rc, client: the half that is being offered
     std::uint64_t order = 0; // on demand: what is being done aside for this life's end, or for the next; 0: nothing
-    // What the adapter has said when this life was ended aside.
+    // The adapter's answer when this life was ended aside.
     bool ended_aside = false;
     std::uint32_t expected = connect::kUnknownPsn;
     connect::LocalEnd next_end, their_end;
@@ -108,14 +109,14 @@ struct Hold {
 
 // How messages shall come, in both directions, over this connection: demand.h.
 struct Wishes {
-    // Of the peer's messages; told until it has answered.
+    // Our wish for the peer's messages; told until it has answered.
     adapt::Service ours = adapt::Service::shared;
     std::uint32_t number = 0; // 0: none yet
     bool answered = true, refused = false;
     channel::Reason why = channel::Reason::none;
     unsigned attempts = 0;
     Services::Timer timer = 0;
-    // Of ours, as the peer wants it and we agree.
+    // The way of our messages, as the peer wants it and we agree.
     adapt::Service theirs = adapt::Service::shared;
     std::uint32_t heard = 0; // the newest; 0: none yet
     bool heard_refused = false;
@@ -125,7 +126,8 @@ struct Wishes {
     Services::Timer revoking = 0;
     bool counted = false; // in Demand::in_use
     Nanos left_at = 0;    // when it was not wanted any more
-    // Of the peer, for giving back: acknowledgments asked for in a row while `acked` was the same; not before ask_at.
+    // About the peer, for giving back: acknowledgments asked for in a row while `acked` was the same; not before
+    // ask_at.
     unsigned asked = 0;
     std::uint32_t asked_acked = 0;
     Nanos ask_at = 0;

@@ -1,7 +1,7 @@
-// When an adapter of the peer's is there again, all memory that was registered with it has another key there. Who holds
-// the keys of before cannot renew them himself (UCX unpacks a key once), so we do: operations with keys of an earlier
-// life of some device wait until the peer has told those of now, once per region. Operations under way are given the
-// new keys, and no path to that device comes up before they have them.
+// When an adapter of the peer's is there again, all memory that was registered with it has another key there. The
+// holder of old keys cannot renew them itself (UCX unpacks a key once), so this does. Operations with keys of an
+// earlier life of a device wait until the peer has told the present ones, once per region. Operations under way are
+// given the new keys, and no path to that device comes up before they have them.
 #include <algorithm>
 #include <mutex>
 #include <utility>

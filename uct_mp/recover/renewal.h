@@ -1,9 +1,9 @@
 // Keys of memory at adapters of the peer that are there again.
 //
-// Who holds keys of an earlier life of a device cannot renew them, so we do. Operations with such keys wait until the
-// peer has told those of now, once per region. Operations under way get the new keys.
+// The holder of keys of an earlier life of a device cannot renew them, so this does. Operations with such keys wait
+// until the peer has told those of now, once per region. Operations under way get the new keys.
 //
-// Who calls: Observer before an operation with other keys, and with the peer's answers; Recoverer when rails change.
+// Callers: Observer before an operation with other keys, and with the peer's answers; Recoverer when rails change.
 // Errors: a region that the peer has released gets keys that its adapter refuses.
 // Threads: the interface's. It takes the lock for the control plane. Slow path.
 #pragma once

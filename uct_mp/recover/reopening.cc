@@ -183,7 +183,7 @@ bool Reopening::adopt(const verbs::Device& now) {
     return true;
 }
 
-// What refers to the queues of the life that is over.
+// References to the queues of the life that is over.
 void Reopening::let_go(unsigned device) {
     // Other users may keep the device open, and closing takes no descriptor out that a forked child still has.
     const std::span<const verbs::Device> devices = core_.devices.devices();
@@ -216,7 +216,7 @@ void Reopening::let_go(unsigned device) {
     }
 }
 
-// Who sleeps has to hear of its new queues.
+// A thread that sleeps has to hear of its new queues.
 void Reopening::watch_descriptors(unsigned device) {
     if (core_.progress.event_fd >= 0) {
         core_.progress.watch_descriptor(core_.adapters[device].channel->fd);

@@ -3,7 +3,7 @@
 // To the paths over them their ports then are like ports that come up late. Nothing of the life before may be in use
 // when the new one is taken over. Everything is made before anything is replaced.
 //
-// Who calls: RailEvents, when a device has died. A timer looks after it until it is there.
+// Callers: RailEvents, when a device has died. A timer looks after it until it is there.
 // Errors: a device that cannot be used is tried again, after a pause that doubles.
 // Threads: the interface's; opening runs aside (Services::aside). It takes the lock. Slow path.
 #pragma once

@@ -1,4 +1,4 @@
-// What was lost goes again: settled with what the other side has told, through the scheduler, over whatever path works.
+// Sends again what was lost: settled by the other side's news, through the scheduler, over any path that works.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -45,7 +45,7 @@ void Replay::finish_replayed(Channel& channel, Work& work) {
 }
 
 namespace {
-// What was lost there is not known yet.
+// Its losses are not known yet.
 bool is_unsettled(Phase phase) { return phase == Phase::draining || phase == Phase::asking; }
 
 // Was this write executed? Packet numbers say it exactly; else a marker or a message that came behind it does, and what
@@ -229,7 +229,7 @@ void Replay::heal(Channel& channel) {
     // A fence that has not gone yet is to find the writes where they have gone now.
     if (channel.wiring.stands(over) && (channel.fences.fence_paths & healed))
         channel.fences.fence_paths |= PathMask{1} << over;
-    // What had completed on a path that is gone is behind whatever goes by another one to the same adapter.
+    // Writes that had completed on a lost path are visible before any that go by another path to the same adapter.
     for (const PathIndex path : schedule::each(gone)) {
         const PathIndex other = core_.visibility.beside(channel, path);
         if (other == kNoPath) continue;

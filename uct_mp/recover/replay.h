@@ -1,8 +1,8 @@
-// What was lost goes again: messages at once, writes when the peer has told what it has, then markers.
+// Sends again what was lost: messages at once, writes when the peer has told which it has, then markers.
 //
 // That is step 3, and steps 10 to 12 in PROTOCOL.md. A replay is an operation like any other, so it may be lost again.
 //
-// Who calls: recover() once per round of progress, for each channel in Failure::recovering. Observer and Failure for
+// Callers: recover() once per round of progress, for each channel in Failure::recovering. Observer and Failure for
 // the others. Sizes and offsets are bytes. Threads: the interface's. Completions of the user may run inside.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What recovery uses of the channel and link rooms, by name. For this room alone.
+// Names of the channel and link rooms that recovery uses. For this room alone.
 #pragma once
 
 #include "uct_mp/channel/core.h"

@@ -3,7 +3,7 @@
 // A path is suspect after three looks without a completion. It is given up after five, if the peer answers over another
 // path and not over this one.
 //
-// Who calls: Progress, by Observer, about every RecoveryConfig::watch_interval (ns); Exchange with the answers.
+// Callers: Progress, by Observer, about every RecoveryConfig::watch_interval (ns); Exchange with the answers.
 // Threads: the interface's. Slow path.
 #pragma once
 

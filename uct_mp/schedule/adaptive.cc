@@ -54,7 +54,7 @@ void WeightRound::path_changed(PathTable& paths, PathIndex path) {
     const PathMask bit = PathMask{1} << path;
     expected_ &= ~bit;
     seen_ &= ~bit;
-    if (seen_ == expected_) expected_ = seen_ = 0; // was the last one missing; learn from the next message
+    if (seen_ == expected_) expected_ = seen_ = 0; // it was the last one missing; learn from the next message
     double total = paths.total_weight();
     if (total <= 0) return;
     PathMask others = paths.usable();
@@ -112,7 +112,7 @@ Outcome Bss::split(PathTable& paths, const Message& message, Plan& plan) {
     for (unsigned k = 0; k < n_paths_ && shares.count < config_->n_batch; ++k) {
         if (paths.is_usable(order_[k], d)) shares.add(order_[k], paths[order_[k]].weight);
     }
-    if (shares.count == 0) { // the first n_paths are all down: better any path than none
+    if (shares.count == 0) { // the first n_paths are all down: any path is better than none
         const PathIndex any = next_usable(paths.usable(d), kMaxPaths - 1);
         shares.add(any, paths[any].weight);
     }

@@ -6,7 +6,7 @@
 // stays right when cuts are rounded. t_i excludes our own queueing (Sample::ns), so overlapping messages may share a
 // round.
 // The sum of the usable paths' weights is constant. A path that fails leaves its weight to the others in proportion.
-// One that returns takes 1/16 of a fair share from all, and learns its way up.
+// A path that returns takes 1/16 of a fair share from all, and learns its way up.
 // Completions that are found late (7.1.2, cases 2 and 3) change little or nothing, as in the dissertation.
 #pragma once
 

@@ -4,7 +4,7 @@ namespace ucx_mp::schedule {
 
 namespace {
 constexpr std::uint64_t kMostWaiting =
-    4 << 20;                            // bytes of a write; larger ones would leave much behind when a program computes
+    4 << 20;                            // bytes of a write; larger ones would leave much undone while it computes
 constexpr Nanos kTurnRound = 2'000'000; // ns after its last completion in which a direction still counts as used
 } // namespace
 

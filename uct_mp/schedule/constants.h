@@ -6,10 +6,10 @@
 
 namespace ucx_mp::schedule::constants {
 
-// -- What a stripe costs, beside the descriptor that it is (default_policy.cc)
+// -- The cost of a stripe, beside its descriptor (default_policy.cc)
 // Descriptors. A write over another adapter is followed by a marker there, which is a message at the peer. Counted.
 inline constexpr double kMarker = 2;
-// Descriptors. Whoever reads goes on only when all stripes have been collected.
+// Descriptors. A reader goes on only when all stripes have been collected.
 inline constexpr double kCollect = 0.5;
 // Descriptors. A further route of an adapter: posting; it is collected while the message is under way.
 inline constexpr double kOverRoutes = 0.5;
@@ -20,13 +20,13 @@ inline constexpr double kOverRoutes = 0.5;
 // more with 0.25 than with 2.
 inline constexpr double kRisk = 1.5;
 
-// -- What a path gives (standing.cc, path_table.cc)
+// -- The rate of a path (standing.cc, path_table.cc)
 // Samples of a path that count. With 8 the mean is the same (clean), and 0.003 more with slow links.
 inline constexpr double kMemory = 16;
 // Standard errors that a difference must exceed to be believed. With 3 the mean is 0.009 less on other jobs (seeds 101
 // to 160), and 0.001 to 0.003 more on the first.
 inline constexpr double kSure = 2;
-// ns without a sample in which half of it is forgotten. A latency that was measured is forgotten after as long.
+// ns without a sample in which half of it is forgotten. A measured latency is forgotten after as long.
 inline constexpr double kHalfLife = 20e6;
 // Part of a new sample in the variance of all paths of a peer.
 inline constexpr double kScatterGain = 1.0 / 32;

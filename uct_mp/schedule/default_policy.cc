@@ -13,11 +13,11 @@ namespace {
 using namespace constants;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// Where bytes can go: a port, or a route of one.
+// A place where bytes can go: a port, or a route of one.
 struct Bin {
     double rate;  // bytes/ns
     double ready; // ns from now until a byte would be there if it took no time itself
-    unsigned id;  // of a port its rail, of a route its path
+    unsigned id;  // for a port its rail, for a route its path
     [[nodiscard]] double done(double bytes) const { return ready + bytes / rate; }
 };
 
@@ -25,13 +25,13 @@ struct Bins {
     Bins() {} // uninitialised on purpose, like Plan
     unsigned count = 0;
     Bin bin[kMaxPaths];
-    // Keeps them sorted by when the least piece would be done; of equal ones the first stays first.
+    // Keeps them sorted by the end of the least piece; of equal ones the first stays first.
     void insert(Bin added, double least) {
         unsigned k = count++;
         for (; k > 0 && added.done(least) < bin[k - 1].done(least); --k) bin[k] = bin[k - 1];
         bin[k] = added;
     }
-    // Where `bytes` end first in one piece.
+    // The bin where `bytes` end first in one piece.
     [[nodiscard]] Bin soonest(double bytes) const {
         return *std::min_element(bin, bin + count,
                                  [=](const Bin& a, const Bin& b) { return a.done(bytes) < b.done(bytes); });
@@ -39,9 +39,9 @@ struct Bins {
     void keep(Bin only) { bin[0] = only, count = 1; }
 };
 
-// Water-filling: the bins are taken in order while each has at least `least` bytes, and while `worth(time, with,
-// chosen, next)` says so of the time with the next one in place of that without it. The others are dropped. Returns
-// when all end.
+// Water-filling: the bins are taken in order while each has at least `least` bytes,
+// and while `worth(time, with, chosen, next)` says so. Its arguments are the time
+// without the next bin, and with it. The others are dropped. Returns when all end.
 template <class Worth> double fill(Bins& bins, double bytes, double least, Worth&& worth) {
     double rates = bins.bin[0].rate, work = bytes + rates * bins.bin[0].ready, time = work / rates;
     unsigned chosen = 1;
@@ -59,7 +59,7 @@ template <class Worth> double fill(Bins& bins, double bytes, double least, Worth
 // A rail's port, as this message finds it.
 struct Port {
     double rate = 0, latency = kInfinite; // rate: of its routes together
-    double fastest = 0;                   // of them
+    double fastest = 0;                   // the fastest of its routes
     double queued = 0;                    // bytes of this peer
     Nanos since = 0;                      // they count from here, see Account::busy_from
     PathMask routes = 0;
@@ -70,7 +70,7 @@ struct Port {
     }
 };
 
-// What a path gives, by its link and what is believed of it.
+// The rate of a path: that of its link, as far as it is believed to give it.
 double rate_of(const PathTable& paths, PathIndex i, Direction d) {
     const Path& path = paths[i];
     if (path.nominal_rate <= 0) return paths.rate(i, d);
@@ -78,18 +78,18 @@ double rate_of(const PathTable& paths, PathIndex i, Direction d) {
     return std::max(proven, path.nominal_rate * path.of(d).relative) * path.ramp;
 }
 
-// What is under way on this path takes so long from now, ns.
+// Time from now until all that is under way on this path has been carried, ns.
 double left(const PathTable& paths, PathIndex i, Direction d, double rate) {
     return paths.ready(i, d, rate) - paths[i].base_latency;
 }
 
-// What waits at a rail's port.
+// The bytes that wait at a rail's port.
 struct Queue {
     double bytes = 0;
     unsigned routes = 0;
 };
 
-// What a message of `bytes` may expect on this path, ns.
+// The time that a message of `bytes` may take on this path, ns.
 double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes, const Queue* queue) {
     const Path& path = paths[i];
     const double age = static_cast<double>(paths.now() - std::min(path.latency_at, paths.now()));
@@ -105,7 +105,7 @@ double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes,
     return path.base_latency + std::max(excess, backlog) + bytes / rate;
 }
 
-// f for each path of `mask`, beginning with `first` and going round.
+// Calls f for each path of `mask`, beginning with `first` and going round.
 template <class F> void each_from(PathMask mask, PathIndex first, F&& f) {
     const PathMask behind = ~PathMask{0} << first % kMaxPaths;
     for (const PathMask part : {mask & behind, mask & ~behind})
@@ -114,8 +114,8 @@ template <class F> void each_from(PathMask mask, PathIndex first, F&& f) {
 
 } // namespace
 
-// Whoever exchanges with several peers has the same number of them on each rail by the order. So has each of the peers:
-// programs that do the same thing reach their neighbours in the same order.
+// A process that exchanges with several peers has, by the order, as many of them on each rail. So
+// has each of the peers: programs that do the same thing reach their neighbours in the same order.
 void DefaultPolicy::take_turn(PathTable& paths) {
     if (in_turn_ || !commons_) [[likely]]
         return;
@@ -130,7 +130,7 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     const PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
     PathIndex best = start;
     const Account& here = paths[start].of(d);
-    // As many as the last had that went whole: it is about such messages, not about parts of larger ones.
+    // As many as the last one that went whole had: this is about such messages, not about parts of larger ones.
     const double bytes = here.sample_bytes < static_cast<double>(config_->stripe_threshold) ? here.sample_bytes : 0;
     Queue queue[kMaxRails];
     for (PathIndex i : each(paths.usable(d))) {
@@ -145,7 +145,7 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
         if (cost < best_cost) best = i, best_cost = cost;
     }
     if (stay <= best_cost + config_->lane_slack) best = start;
-    // What is slow beside its link may be slow beside the other paths: that is known once one of them was tried.
+    // A path that is slow beside its link may be slow beside the other paths: that is known once one of them was tried.
     if (bytes > 0 && here.pace < -kSure * paths.scatter(d) && here.relative == 1)
         for (PathIndex i : each(paths.usable(d)))
             if (paths[i].of(d).sampled_at + static_cast<Nanos>(kHalfLife) < here.sampled_at) best = i;
@@ -169,7 +169,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     }
     if (message.size >= config_->pull_threshold && slowest < 1) return Outcome::pull;
 
-    // The ports: what they give, and when they are free.
+    // The ports: their rates, and when they are free.
     Port port[kMaxRails];
     unsigned used[kMaxRails], rails = 0;
     const PathIndex home = paths.home(seed_, d);
@@ -249,9 +249,9 @@ void DefaultPolicy::add_routes(const PathTable& paths, Direction d, PathMask rou
     const Bin single = ways.soonest(load.bytes);
     const double risk = kRisk * load.bytes / of_port * paths.scatter(d);
     const double level = fill(ways, load.bytes, load.least, [&](double, double, unsigned chosen, const Bin& next) {
-        double given = 0, squares = 0; // of the rates
+        double given = 0, squares = 0; // sums of the rates, and of their squares
         for (unsigned j = 0; j < chosen; ++j) given += ways.bin[j].rate, squares += ways.bin[j].rate * ways.bin[j].rate;
-        const double slower = std::max(0.0, load.bytes / given - load.bytes / of_port); // than the port
+        const double slower = std::max(0.0, load.bytes / given - load.bytes / of_port); // slower than the port
         const double more = given + next.rate;
         const double spread = squares / (given * given) - (squares + next.rate * next.rate) / (more * more);
         return load.last * (slower + risk * spread) > kOverRoutes * load.descriptor;

@@ -35,7 +35,7 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
         const double time = more_work / more_rates;
         const bool helps = time < level.time && level.rate[k] * (time - level.ready[k]) >= rules.min_bytes;
         if (!helps) continue;
-        // The ones chosen before lose bytes to this one, but have the minimum still: their least piece ends sooner.
+        // Those chosen before lose bytes to this one, but still have the minimum: their least piece ends sooner.
         rates = more_rates, work = more_work, level.time = time;
         const unsigned to = level.count++;
         level.path[to] = level.path[k], level.rate[to] = level.rate[k], level.ready[to] = level.ready[k];
@@ -53,7 +53,7 @@ PathIndex stale_path(const PathTable& paths, PathMask chosen, Direction d, doubl
 void try_stale(const PathTable& paths, PathMask chosen, const Message& message, const PolicyConfig& config,
                Shares& shares) {
     const Direction d = direction(message.kind);
-    // Rounded down it must still teach a rate.
+    // Rounded down, it must still teach a rate.
     const std::uint64_t piece = std::max(config.min_stripe, PathTable::kRateBytes) + config.alignment;
     if (chosen == paths.usable(d) || message.size < 2 * piece) return;
     const PathIndex stale = stale_path(paths, chosen, d, config.probe_interval);

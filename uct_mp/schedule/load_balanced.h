@@ -27,12 +27,12 @@ struct LevelRules {
 void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes, const LevelRules& rules,
           Level& level);
 
-// A usable idle path outside `chosen` whose rate was last measured longer than `interval` ns ago. It should get a small
-// piece, or what was once slow would never be tried again. kNoPath if there is none.
+// A usable idle path outside `chosen` whose rate was last measured longer than `interval` ns ago. It should
+// get a small piece, or a path that was once slow would never be tried again. kNoPath if there is none.
 [[nodiscard]] PathIndex stale_path(const PathTable& paths, PathMask chosen, Direction d, double interval);
 
-// Takes a least piece off the largest share for a stale path outside `chosen`, if the message is large enough for it
-// not to matter much.
+// Takes a least piece off the largest share for a stale path outside
+// `chosen`, if the message is so large that it does not matter much.
 void try_stale(const PathTable& paths, PathMask chosen, const Message& message, const PolicyConfig& config,
                Shares& shares);
 

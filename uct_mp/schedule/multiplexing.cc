@@ -6,7 +6,7 @@ Lane Turns::next(PathTable& paths, std::int64_t window, Direction d) {
     const PathMask usable = paths.usable(d);
     PathIndex& last = last_[paths.apart() ? static_cast<unsigned>(d) : 0];
     PathIndex path = next_usable(usable, last);
-    // Each round of skipping adds to the credit of the paths passed, so this ends; and the last one tried is taken.
+    // Each round of skipping adds to the credit of the paths passed, so this ends; else the last one tried is taken.
     for (unsigned tries = paths.usable_count(d); tries > 1 && paths[path].ramp < 1; --tries) {
         double& turn = paths[path].turn;
         if ((turn += paths[path].ramp) >= 1) {

@@ -6,7 +6,7 @@
 
 namespace ucx_mp::schedule {
 
-// The usable path with the smallest index > i, else the smallest at all. At least one path must be usable.
+// The usable path with the smallest index > i, else the smallest of all. At least one path must be usable.
 [[nodiscard]] constexpr PathIndex next_usable(PathMask usable, PathIndex i) {
     const PathMask above = i >= kMaxPaths - 1 ? 0 : usable & (~PathMask{0} << (i + 1));
     return static_cast<PathIndex>(std::countr_zero(above ? above : usable));
@@ -24,7 +24,7 @@ private:
     PathIndex last_[2]; // by Direction if they have paths of their own, else the first
 };
 
-// Turns in proportion to weight x ramp, spread evenly ("smooth" weighted round robin: whom most is owed).
+// Turns in proportion to weight x ramp, spread evenly ("smooth" weighted round robin: the path with most turns owed).
 Lane next_weighted_turn(PathTable& paths, std::int64_t window, Direction d);
 
 class MultiplexingBase {

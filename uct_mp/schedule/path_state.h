@@ -1,4 +1,4 @@
-// What a scheduling policy knows of the paths to one peer: capacity, load, state, and what deliveries have taught.
+// A scheduling policy's knowledge of the paths to one peer: capacity, load, state, and lessons of deliveries.
 //
 // Units: bytes, nanoseconds; rates are bytes per nanosecond (= GB/s). Times are the caller's (host clock or virtual
 // time), this room never reads a clock.
@@ -31,7 +31,7 @@ inline constexpr unsigned kMaxRails = 16;
 enum class PathState : std::uint8_t {
     up,         // carries traffic; the only usable state
     suspect,    // something is late, a ping is under way: no new traffic, what is in flight may still complete
-    down,       // failed: its accounts are void, whatever was in flight is settled by recovery
+    down,       // failed: its accounts are void, recovery settles all that was in flight
     probing,    // recovery looks whether the route works again
     recovering, // connection is being remade; `up` follows and starts with a small share (see Path::ramp)
 };
@@ -54,8 +54,8 @@ struct Account {
     double spent = 0;              // ns per byte from post to completion, smoothed; 0: none yet
     double pace = 0;               // ln(rate of the last sample / link's rate)
     Standing standing;             // beside the other paths,
-    double relative = 1;           // and what is believed of it: the part of its link's rate that it gives
-    std::uint64_t quiet_bytes = 0; // settled without having been looked at, since the last delivery that was
+    double relative = 1;           // its believed part of its link's rate
+    std::uint64_t quiet_bytes = 0; // settled unseen since the last delivery that was looked at
     double window_scale = 1;       // spray: > 1 after the path ran dry because completions were found late
 };
 
@@ -71,24 +71,24 @@ struct Path {
     double round_rate = 0;   // adaptive, bss: measured in the current round
     PathState state = PathState::up;
     std::uint8_t rail = 0;       // see PathSetup
-    std::uint32_t latencies = 0; // that have been measured, ever; wraps
+    std::uint32_t latencies = 0; // latencies measured so far; wraps
     Account account[2];
 
     [[nodiscard]] Account& of(Direction d) { return account[static_cast<unsigned>(d)]; }
     [[nodiscard]] const Account& of(Direction d) const { return account[static_cast<unsigned>(d)]; }
 };
 
-// How a path looks when the table is made.
+// A path's properties when the table is made.
 struct PathSetup {
     double weight = 1;       // NaN, infinite or negative: counts as 0
     double nominal_rate = 0; // bytes/ns; not finite or < 1e-6: unknown
     double latency = 2000;   // ns, first guess for a small message, post to completion
     PathState state = PathState::up;
-    // Paths of one rail share its rate (routes of one port). A path alone shows the rail's full rate, four of them a
-    // quarter each, and what was measured mixes both. Planning scales the sum of a rail's paths down to rail_rate.
+    // Paths of one rail share its rate (routes of one port). A path alone shows the rail's full rate, four of them
+    // a quarter each, and a measurement mixes both. Planning scales the sum of a rail's paths down to rail_rate.
     std::uint8_t rail = 0; // < kMaxRails
     double rail_rate = 0;  // bytes/ns, the largest named for a rail counts; 0: unknown, nothing is scaled
-    // What it is for. While no path for a direction is usable, that direction takes any. See also PathTable::set_spare.
+    // Its purpose. While no path for a direction is usable, that direction takes any. See also PathTable::set_spare.
     bool writes = true, reads = true;
 };
 
@@ -101,32 +101,32 @@ struct Delivery {
     std::uint64_t settled; // of everything that this completion covers (unsignaled ones before it); >= bytes
     Nanos t_post;          // when the message that completed was posted
     Nanos t_done;
-    std::uint64_t whole = 0; // of the message that it is a part of; 0: it is none
+    std::uint64_t whole = 0; // the whole message that it is a part of; 0: it is none
     [[nodiscard]] bool teaches_rate() const;
 };
 
-// What one delivery that teaches a rate has shown. ns: delivery time t_done - max(t_post, previous t_done of this path
-// and direction), so that it doesn't measure our own queueing; 0: not measurable. Both grow together if completions
-// share a t_done.
+// The lesson of one delivery that teaches a rate. ns: delivery time t_done - max(t_post,
+// previous t_done of this path and direction), so that it does not measure our own
+// queueing; 0: not measurable. Both grow together if completions share a t_done.
 struct Sample {
     double bytes = 0;
     double ns = 0;
     bool measurable() const { return ns > 0; }
 };
 
-// What all peers of an interface share. Zero: nothing is known.
+// Shared by all peers of an interface. Zero: nothing is known.
 struct Commons {
     unsigned turns = 0; // peers that have been sent something
-    // What our own ports give beside one another, by rail and Direction. A port that is slow is slow to every peer.
+    // The rates of our own ports beside one another, by rail and Direction. A port that is slow is slow to every peer.
     Standing port[kMaxRails][2];
     Scatter scatter[2]; // by Direction: of all peers, so it is large where peers differ
 };
 
 class PathTable {
 public:
-    // Deliveries below this teach latency, from this on they teach rate.
+    // Deliveries below this teach latency, all others teach rate.
     static constexpr std::uint64_t kRateBytes = 4096;
-    // Of a message that was cut all stripes go at the same time, and their rates are all that is to be known of them.
+    // All stripes of a message that was cut go at the same time, and only their rates are known of them.
     static constexpr std::uint64_t kRateBytesOfPart = 1024;
     // A returned path starts with this share of its capacity and grows by kRampGrowth with every delivery.
     static constexpr double kReentryRamp = 1.0 / 16;
@@ -146,8 +146,8 @@ public:
     [[nodiscard]] unsigned usable_count(Direction d) const { return static_cast<unsigned>(std::popcount(usable(d))); }
     [[nodiscard]] bool apart() const { return meant_[0] != meant_[1]; } // reads and writes have paths of their own
     [[nodiscard]] PathMask meant(Direction d) const { return meant_[static_cast<unsigned>(d)]; } // usable or not
-    // The seed-th of those meant for it, so that peers begin at different ones. While that is not usable, one of those
-    // that are, and peers that have lost the same one spread over them. At least one must be usable.
+    // The seed-th of the paths meant for it, so that peers begin at different ones. While that is not usable,
+    // another one: peers that have lost the same path spread over the usable ones. At least one must be usable.
     [[nodiscard]] PathIndex home(unsigned seed, Direction d) const;
     [[nodiscard]] Path& operator[](PathIndex i) { return paths_[i]; }
     [[nodiscard]] const Path& operator[](PathIndex i) const { return paths_[i]; }
@@ -176,8 +176,8 @@ public:
     void cancel(PathIndex i, Direction d, std::uint64_t bytes);
     Sample settle(const Delivery& delivery);
     void settle_quietly(PathIndex i, Direction d, std::uint64_t bytes); // a delivery that nobody has looked at
-    // The path of the last delivery of this direction, for who asks first; kNoPath: somebody has. now() must be the
-    // time of finding it: that teaches late().
+    // The path of the last delivery of this direction, for the first caller; kNoPath:
+    // one has asked already. now() must be the time of finding it: that teaches late().
     PathIndex take_settled(Direction d);
     void forget_settled(Direction d) { settled_[static_cast<unsigned>(d)] = kNoPath; }
     // How long completions lie before they are found, ns: few lie longer.
@@ -188,11 +188,11 @@ public:
     void set_rail_rate(std::uint8_t rail, double rate); // at least this, as PathSetup::rail_rate
     [[nodiscard]] bool is_spare(PathIndex i) const { return spare_ >> i & 1; }
     void set_spare(PathMask paths); // these, and no others: usable(Direction) has none of them while it has others
-    // Two paths over the same route, of which one is used at a time: what the latter has shown of it, if that is newer.
-    // Latencies are their own.
+    // Two paths over the same route, of which one is used at a time: takes over what
+    // the other one has shown of the route, if that is newer. Latencies are their own.
     void inherit(PathIndex i, PathIndex from);
-    // Before the first message to the peer: what other peers have shown of our ports. Paths that were measured keep
-    // that.
+    // Before the first message to the peer: takes over what other
+    // peers have shown of our ports. Measured paths keep theirs.
     void begin();
     bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
     bool set_weight(PathIndex i, double weight);

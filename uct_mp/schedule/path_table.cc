@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kRateGain = 0.25;
 constexpr double kLatencyGain = 0.125;
-constexpr double kBaseRise = 1.0 / 1024; // so that a route that has become longer is believed some day
+constexpr double kBaseRise = 1.0 / 1024; // so that a longer route is believed some day
 constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
 constexpr double kMaxWeight = 1e12;
 constexpr double kLeastSpent = 1e-6; // ns per byte
-// Lateness: between the two gains about one completion of sixteen is later than what is believed.
+// Lateness: between the two gains about one completion of sixteen is later than believed.
 constexpr double kLateRises = 1.0 / 4, kLateFalls = 1.0 / 64;
-constexpr Nanos kMostLate = 10'000'000; // ns: some turns of a processor. Who was stopped for seconds shows nothing
-constexpr std::uint64_t kBeside = 16;   // parts of a stripe that small messages before it may be as long as together
+constexpr Nanos kMostLate = 10'000'000; // ns: some turns of a processor. A stop of seconds shows nothing
+constexpr std::uint64_t kBeside = 16;   // parts of a stripe: small messages before it may be as long together
 
 double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
 
@@ -146,8 +146,8 @@ Sample PathTable::settle(const Delivery& delivery) {
         return {};
     }
 
-    // The time contains the latency and what was queued before, so what it shows is a lower bound. Within a node that
-    // exceeds the link's rate. Times are averaged, not rates: two clocks that differ a little make a single time 0.
+    // The time contains the latency and the backlog before, so it shows a lower bound. Within a node that exceeds
+    // the link's rate. Times are averaged, not rates: two clocks that differ a little make a single time 0.
     if (path.nominal_rate > 0) {
         const double spent =
             static_cast<double>(delivery.t_done - delivery.t_post) / static_cast<double>(delivery.bytes);
@@ -174,9 +174,9 @@ Sample PathTable::settle(const Delivery& delivery) {
         account.last_done = delivery.t_done;
         account.busy_from = delivery.t_done;
     }
-    // A completion that covers unsignaled messages, or follows quiet ones, says nothing about the rate: we don't know
-    // when they were posted. Short ones don't matter. The message that tells of a write is one, and always takes the
-    // same path: without its samples that path would never be compared.
+    // A completion that covers unsignaled messages, or follows quiet ones, says nothing about the rate:
+    // we do not know when they were posted. Short ones do not matter. The message that tells of a write
+    // is one, and always takes the same path: without its samples that path would never be compared.
     const std::uint64_t beside = quiet + delivery.settled - std::min(delivery.settled, delivery.bytes);
     const bool alone = beside <= delivery.bytes / kBeside;
     if (alone)

@@ -24,17 +24,17 @@ enum class MessageKind : std::uint8_t {
     control, // atomics, credits, markers: never cut
 };
 
-// What the caller knows about the traffic (dissertation 6.2.3, communication marker; the user's hint).
+// The caller's knowledge of the traffic (dissertation 6.2.3, communication marker; the user's hint).
 enum class TrafficHint : std::uint8_t { none, blocking, non_blocking, collective, one_sided_epoch };
 
 struct Message {
     std::uint64_t size = 0; // 0 is a message too: it gets a path
     MessageKind kind = MessageKind::am;
     TrafficHint hint = TrafficHint::none;
-    Nanos now = 0;               // time of this call; 0: unknown, the latest completion stands in
-    double open = 0;             // operations under way to all peers, this one too, or as many as usual
+    Nanos now = 0;               // time of this call; 0: unknown, then the latest completion's
+    double open = 0;             // operations under way to all peers, this one too, or the usual number
     double descriptor_time = 0;  // ns of the processor for a descriptor, posted and collected; 0: not measured yet
-    bool shares_markers = false; // a write behind others, with no fence between: few markers are for all of them
+    bool shares_markers = false; // a write behind others, with no fence between: all share few markers
 };
 
 [[nodiscard]] constexpr Direction direction(MessageKind kind) {
@@ -64,7 +64,7 @@ struct Plan {
     Stripe stripes[kMaxStripes];
 };
 
-// Where whole messages go: `left` units more on this path, a message costs 1 + size / 2^unit_shift of them.
+// The current lane: `left` units more on this path, a message costs 1 + size / 2^unit_shift of them.
 struct Lane {
     PathIndex path = kNoPath;
     std::int64_t left = 0; // <= 0: ask the policy
@@ -82,7 +82,7 @@ struct Transfer {
     [[nodiscard]] std::uint64_t remaining() const { return size - offset; }
 };
 
-// What Scheduler needs of a policy. next_lane and split are called only while at least one path is usable.
+// Requirements of Scheduler. next_lane and split are called only while at least one path is usable.
 template <class P>
 concept Policy = requires(P policy, PathTable& paths, const Message& message, Plan& plan, const Delivery& delivery,
                           const Sample& sample, Lane& lane, PathIndex path, Direction d) {

@@ -1,4 +1,5 @@
 // Parameters of the policies, shared by all peers, constant once the memory domain is open.
+// Numbers in brackets are sections of the dissertation.
 #pragma once
 
 #include <array>
@@ -28,11 +29,11 @@ inline constexpr unsigned kPolicyKinds = 12;
 struct PolicyConfig {
     PolicyKind kind = PolicyKind::default_policy;
 
-    // Cutting (all that stripe)
+    // Cutting (all policies that stripe)
     std::uint64_t alignment = 64;             // bytes; power of two; cuts lie on multiples of it
     std::uint64_t min_stripe = 4096;          // bytes; cuts are rounded: a stripe may lack one alignment
-    std::uint64_t stripe_threshold = 16384;   // bytes; smaller messages go whole (6.2.3: 16 KiB). default: from half of
-                                              // it on they are cut where that costs little, min_stripe is half then
+    std::uint64_t stripe_threshold = 16384;   // bytes; smaller messages go whole (6.2.3: 16 KiB). default: from half
+                                              // of it on they are cut where that costs little; min_stripe is half then
     std::uint64_t one_sided_threshold = 8192; // bytes; the same within an epoch: no rendezvous to pay for (5.2.3)
 
     // Whole messages
@@ -48,11 +49,11 @@ struct PolicyConfig {
 
     std::uint32_t accounts = 2; // load_balanced: 2: reads and writes apart (5.2.2), 1: one load, for comparison
 
-    // weighted, weighted_rr: what the user says of each of our rails (4.1.2). None: their rates.
+    // weighted, weighted_rr: the user's weight of each of our rails (4.1.2). None: their rates.
     std::array<double, kMaxRails> weights{}; // finite, >= 0, one at least > 0
     std::uint32_t n_weights = 0;
     [[nodiscard]] bool has_weights() const { return kind == PolicyKind::weighted || kind == PolicyKind::weighted_rr; }
-    // Of a path when it is made, one of `routes` over our `rail`: weights that learn begin as equals (8.2.1).
+    // Weight of a new path, one of `routes` over our `rail`: weights that learn begin as equals (8.2.1).
     [[nodiscard]] double weight(unsigned rail, unsigned routes, double rate) const {
         if (!has_weights()) return 1;
         return n_weights == 0 ? rate : rail < n_weights ? weights[rail] / routes : 0;

@@ -155,7 +155,7 @@ PolicyChoice fail(std::string_view variable, std::string_view text, const std::s
 constexpr std::string_view kWeights = "weights", kRates = "rates";
 constexpr double kMaxWeight = 1e6;
 
-// "3,1", or what stands for none.
+// "3,1", or a word for none.
 bool read_weights(std::string_view text, P& config) {
     config.n_weights = 0;
     if (text == kRates) return true;
@@ -209,7 +209,7 @@ std::string apply(P& config, const Known& policy, std::string_view item) {
     return {};
 }
 
-// What must hold between parameters.
+// Conditions between parameters.
 std::string check(const P& config, unsigned n_paths) {
     if (!std::has_single_bit(config.alignment)) {
         return "alignment = " + std::to_string(config.alignment) + " is not allowed; allowed: powers of two";

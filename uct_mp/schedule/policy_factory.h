@@ -25,7 +25,7 @@ struct PolicyChoice {
 [[nodiscard]] PolicyChoice make_policy(std::string_view text, std::string_view variable = "UCX_MP_POLICY",
                                        unsigned n_paths = 0);
 
-// What is wrong with as many weights, if there are so many rails; else empty.
+// Says what is wrong with so many weights for so many rails; else empty.
 [[nodiscard]] std::string check_weights(const PolicyConfig& config, unsigned rails);
 
 [[nodiscard]] std::string_view name(PolicyKind kind);

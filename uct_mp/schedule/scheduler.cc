@@ -113,7 +113,7 @@ Outcome Scheduler::split(const Message& message, Plan& plan) {
     paths_.advance(message.now);
     const Outcome outcome = with_policy([&](auto& policy) { return policy.split(paths_, message, plan); });
     const Direction d = direction(message.kind);
-    if (outcome == Outcome::pull) paths_.forget_settled(d); // it is this message that asks for chunks, no completion
+    if (outcome == Outcome::pull) paths_.forget_settled(d); // this message asks for chunks, no completion
     if (outcome != Outcome::stripes) return plan.count = 0, outcome;
     for (unsigned k = 0; k < plan.count; ++k) paths_.place(plan.stripes[k].path, d, plan.stripes[k].length);
     return outcome;

@@ -1,10 +1,10 @@
-// One peer's scheduler: its paths, the policy's state, the accounts. What the endpoint and the path layer call.
+// One peer's scheduler: its paths, the policy's state, the accounts. The endpoint and the path layer call it.
 //
 //   place()    a whole message: one branch, one subtraction, one addition while the lane lasts (charge(): in steps)
 //   plan()     any message: one stripe, several, or "pull"
 //   next()     the next chunk of a Transfer, after Outcome::pull
 //   observe()  a completion
-//   cancel()   what was placed and could not be posted
+//   cancel()   bytes that were placed and could not be posted
 //   set_*()    slow path: the path repository tells states, weights, rates
 //
 // Accounts must balance: every byte placed is observed, cancelled, or voided by the state `down`. A byte that is
@@ -31,18 +31,19 @@ public:
 
     // A message that goes whole. kNoPath: none usable, nothing placed.
     [[nodiscard]] PathIndex place(Direction d, std::uint64_t size);
-    // The same in steps, for who must know the path first: the lane in use, and while it lasts, what goes on it.
-    // `small`: inline, 256 bytes at most. Such a one counts one unit of a window, whatever its size.
+    // The same in steps, for a caller that must know the path first: the lane in use, and while it lasts, what goes
+    // on it. `small`: inline, 256 bytes at most. A small message counts one unit of a window, whatever its size.
     struct Current {
         Lane lane;
         Account* account = nullptr; // of lane.path
         Nanos latency = 0;          // of lane.path, when the lane began
         [[nodiscard]] bool lasts() const { return lane.left > 0; }
-        // Whatever its size, everything goes there until a path comes or goes.
+        // Everything, of any size, goes there until a path comes or goes.
         [[nodiscard]] bool is_fixed() const { return lane.left > kForever / 2; }
-        // Whether the next operation shows what it takes: it costs time to look. Where there is no choice one in seven
-        // does, of those that ask (a prime number, since programs repeat themselves by twos). Large ones show no rate
-        // there, since nobody knows when those between them were posted. It is not needed before there is a choice.
+        // Whether the next operation is to be measured: looking costs time. Where there is no choice one in seven is
+        // measured, among those that ask (a prime number, since programs repeat themselves by twos). Large ones show no
+        // rate there, since nobody knows when those between them were posted. Nothing has to be known before there is a
+        // choice.
         [[nodiscard]] bool teaches() {
             if (!is_fixed()) return true;
             if (quiet != 0) return --quiet, false;
@@ -54,11 +55,11 @@ public:
     [[nodiscard]] Current& current(Direction d) { return current_[static_cast<unsigned>(d)]; }
     template <bool small = false> void charge(Current& current, std::uint64_t size);
 
-    // Where the message goes. With Outcome::stripes the stripes are in the accounts already.
+    // The message's way. With Outcome::stripes the stripes are in the accounts already.
     Outcome plan(const Message& message, Plan& plan);
 
-    // How much of a write of `size` is to be posted before the channel's next read, see both_ways.h. The papers'
-    // policies are what they are: all of it.
+    // How much of a write of `size` is to be posted before the channel's
+    // next read, see both_ways.h. With the papers' policies it is all.
     std::uint64_t write_ahead(std::uint64_t size, Nanos now);
     [[nodiscard]] bool lets_reads_go_first() const {
         return config_->kind == PolicyKind::default_policy && !paths_.apart();
@@ -72,7 +73,7 @@ public:
 
     // With a single path there is nothing to learn, only the account is settled.
     void observe(const Delivery& delivery);
-    // Bytes that go on this path whatever the policy says (it was full, a fence ties them to it): only the account.
+    // Bytes that go on this path whatever the policy says (it was full, or a fence ties them to it): only the account.
     void place_on(PathIndex path, Direction d, std::uint64_t bytes) { paths_.place(path, d, bytes); }
     // More bytes of a message that place() has put on this path: its size was not known then.
     void place_rest(PathIndex path, Direction d, std::uint64_t bytes) {
@@ -84,7 +85,7 @@ public:
         if (path < paths_.size()) paths_.cancel(path, d, bytes);
     }
 
-    // Of what shows nothing: see Current::teaches().
+    // Settles an operation that teaches nothing: see Current::teaches().
     void settle_quietly(PathIndex path, Direction d, std::uint64_t bytes) {
         if (path < paths_.size()) paths_.settle_quietly(path, d, bytes);
     }
@@ -115,7 +116,7 @@ private:
     void learn(const Delivery& delivery);
     Outcome split(const Message& message, Plan& plan);
 
-    Current current_[2]; // first: it lies beside what else sending a message needs
+    Current current_[2]; // first: beside the other fields that sending a message needs
     PathTable paths_;
     const bool single_;   // the peer has one path, not just one that is usable
     unsigned unit_shift_; // 63: messages count, whatever their size
@@ -138,7 +139,7 @@ template <bool small> inline void Scheduler::charge(Current& current, std::uint6
     current.lane.left -= small ? 1 : 1 + static_cast<std::int64_t>(size >> unit_shift_);
     Account& account = *current.account;
     if (account.in_flight == 0) account.busy_from = paths_.now() + current.latency;
-    account.in_flight += size; // whole messages: 2^64 bytes of them don't fit in any memory
+    account.in_flight += size; // whole messages: 2^64 bytes of them do not fit into any memory
 }
 
 inline Outcome Scheduler::plan(const Message& message, Plan& plan) {

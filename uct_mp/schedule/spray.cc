@@ -10,8 +10,8 @@ namespace {
 constexpr double kMaxScale = 16;
 constexpr double kScaleUp = 1.5;
 constexpr double kScaleDecay = 0.998; // per chunk
-// Windows last for so many times as long as completions lie, so that a path is not dry when the next one is found late,
-// and hold so many chunks for it.
+// Windows last for so many times as long as completions lie, so that a path
+// is not dry when the next one is found late, and hold so many chunks for it.
 constexpr double kLateTimes = 2, kLateChunks = 8;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
@@ -23,7 +23,7 @@ struct View {
     double ready[kMaxPaths];
 };
 
-// When all of the view's paths but `without` would be done with `bytes` more: the common level of those that take part.
+// When all of the view's paths but `without` would be done with `bytes` more: the common level of those that share.
 double level(const View& view, double bytes, unsigned without) {
     double time = kInfinite;
     for (;;) { // each turn leaves out the paths that are busy beyond the level of the turn before; few turns
@@ -40,10 +40,10 @@ double level(const View& view, double bytes, unsigned without) {
     }
 }
 
-// Nothing is left under way, as far as can be known. Of several completions that wait to be found the first one asks
-// while the others still count: so long after it they are done as well. Only the completion that has just been found
-// says so; later the time since the last one grows because the path is slow. What is posted at this same moment counts:
-// so one time away grows a window, completion by completion, until it covers that time.
+// Whether nothing is left under way, as far as can be known. Several completions may wait to be found; the first
+// one asks while the others still count. If it came so long ago they are done as well. Only the completion that has
+// just been found says so; later the time since the last one grows because the path is slow. Bytes that are posted
+// at this same moment count. So one time away grows a window, completion by completion, until it covers that time.
 bool is_dry(const PathTable& paths, const Account& account, double rate, bool found) {
     if (account.in_flight == 0) return true;
     return found && paths.now() > account.last_done &&
@@ -90,7 +90,7 @@ bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const
     }
     if (room == 0) return false; // the usual answer while the windows are full: no division up to here
     for (unsigned k = 0; k < view.count; ++k) view.ready[k] = paths.ready(view.path[k], d, view.rate[k]);
-    // What waits behind it keeps the paths busy, too: its end is not the end of all.
+    // Transfers that wait behind it keep the paths busy, too: its end is not the end of all.
     const double load = bytes + static_cast<double>(transfer.behind);
     const double all = level(view, load, kMaxPaths);
 
@@ -115,8 +115,8 @@ bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const
             return true;
         }
     }
-    // The others will be sooner. Only if one of them has a full window: then a completion is sure to come and to ask
-    // again.
+    // The others will be done sooner. This holds only if one of them has
+    // a full window: then a completion is sure to come and to ask again.
     if (any_full && best_done > level(view, load, best)) {
         transfer.fed &= ~(PathMask{1} << path);
         return false;

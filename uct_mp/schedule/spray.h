@@ -7,9 +7,9 @@
 //   measure the true one, as in BBR.
 // - window_scale grows when a path was found dry in the middle of a transfer, because the caller polls too seldom.
 //   Nothing was under way, or the completion just found came so long ago that the rest must be done, too.
-// - late: how long completions lie before they are found, by their time stamps (PathTable::late()). A processor that
-//   computes, or is shared, comes when it comes. Twice that time, 20 ms at most, keeps a path busy until then, whatever
-//   it has been.
+// - late: how long completions lie before they are found, by their time stamps
+//   (PathTable::late()). A processor that computes, or is shared, comes at no fixed time. Twice
+//   that time, 20 ms at most, keeps a path busy until then, whatever its window has been.
 // Chunk of a path = rate x chunk_time, so that all paths work equally long at one. It grows with the window: a
 // processor that comes seldom has no time for many small ones. Tail: no path takes more than its fair part of what
 // remains, other transfers that wait included (all done at the same time, by present estimates). So the last pieces of
@@ -28,11 +28,11 @@ class SprayWindows {
 public:
     explicit SprayWindows(const PolicyConfig& config) : config_(&config) {}
 
-    // Takes the next chunk off the transfer and puts it on the path that will be done with it first; the chunk is in
-    // the path's account then. False: nothing left, no path has room, or what remains is better left to a busy path;
-    // ask again after the next completion or path change. While something is left and a path is usable, false means
-    // that the window of a usable path is full. Small messages may fill it, which ask for a completion only now and
-    // then. So who waits sees to it that one comes.
+    // Takes the next chunk off the transfer and puts it on the path that will be done with it first; the
+    // chunk is in the path's account then. False: nothing left, no path has room, or the rest is better
+    // left to a busy path; ask again after the next completion or path change. While something is left
+    // and a path is usable, false means that the window of a usable path is full. Small messages may fill
+    // it, which ask for a completion only now and then. So the caller must see to it that one comes.
     bool next(PathTable& paths, Transfer& transfer, Stripe& chunk) const;
     // Bytes that may be in flight on a path, and the size of its chunks in the middle of a transfer.
     // (rate: PathTable::rate).

@@ -1,15 +1,15 @@
-// How a path does beside the others: the estimate that decides how much of a message it gets.
+// A path's standing beside the others: the estimate that decides how much of a message it gets.
 //
-// What a path gives varies, mostly by collisions with others' traffic, which meet every route now and then. A bad link
-// is slow each time. Statistics tell both apart (empirical Bayes; James and Stein 1961):
-// - A sample is y = ln(rate / link's rate), less the same of the fastest path that was measured at about that time.
-// What
-//   slows all of them, a busy receiver for instance, cancels out.
+// A path's rate varies, mostly by collisions with others' traffic, which meet every route now and then.
+// A bad link is slow each time. Statistics tell both apart (empirical Bayes; James and Stein 1961):
+// - A sample is y = ln(rate / link's rate), less the same of the
+//   fastest path that was measured at about that time. A slowdown
+//   of all of them, by a busy receiver for instance, cancels out.
 // - A path's mean is that of its last kMemory samples. It fades while nothing is measured (kHalfLife).
 // - The scatter is the variance of y about the paths' own means, one for all paths of a peer and direction.
-// - A mean is known to about sqrt(variance / samples). Let t be kSure times that, and x what a path seems to be behind
-//   the best one. It is believed to be behind by x - t^2 / x where x > t, else not at all (James and Stein, positive
-//   part).
+// - A mean is known to about sqrt(variance / samples). Let t be kSure times
+//   that, and x the gap to the best path. The path is believed to be behind by
+//   x - t^2 / x where x > t, else not at all (James and Stein, positive part).
 // So a link that is slower by a factor of four is believed after two or three messages, a scatter of 20 % never.
 //
 // Pure; times in ns.

@@ -13,7 +13,7 @@ void cut(const Shares& shares, std::uint64_t size, std::uint64_t alignment, Plan
     for (unsigned k = 0; k < shares.count; ++k) {
         sum += shares.share[k];
         std::uint64_t end = size;
-        if (sum < total) { // else this one and what follows (nothing but rounding) takes all
+        if (sum < total) { // else this one and the rest (only rounding) take all
             // Nearest multiple; in units of alignment, so that a double is exact enough for any size.
             const double units = static_cast<double>(size) / static_cast<double>(alignment) * (sum / total) + 0.5;
             end = units < 0x1p63 ? static_cast<std::uint64_t>(units) : UINT64_MAX / alignment;
@@ -32,7 +32,7 @@ void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, 
     const auto bytes = static_cast<double>(size);
     const auto floor = static_cast<double>(config.min_stripe);
 
-    Shares wanted; // what each path should have had after this message
+    Shares wanted; // each path's fair share after this message
     double sum = 0, most = 0;
     PathIndex richest = shares.path[0];
     for (unsigned k = 0; k < shares.count; ++k) {
@@ -44,7 +44,7 @@ void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, 
     // The smallest sit out until the rest, scaled to the size of the message, has the minimum each.
     unsigned kept = 0;
     for (unsigned k = 0; k < wanted.count; ++k) {
-        if (wanted.share[k] <= 0) continue; // had more than its share before
+        if (wanted.share[k] <= 0) continue; // it had more than its share before
         wanted.path[kept] = wanted.path[k];
         wanted.share[kept++] = wanted.share[k];
         sum += wanted.share[kept - 1];

@@ -11,18 +11,18 @@
 namespace ucx_mp::tasks {
 
 namespace {
-constexpr Nanos kQuiet = 2'000'000;        // while nothing may happen, twice: adapters look more often than that
-constexpr Nanos kPatience = 1'000'000'000; // then it has to have happened
+constexpr Nanos kQuiet = 2'000'000;        // twice, while nothing may happen; adapters look more often than that
+constexpr Nanos kPatience = 1'000'000'000; // then it must have happened
 constexpr unsigned kBatch = 16;
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 const std::string kNothing;
 } // namespace
 
-// To itself: one queue, four words. The answer needs no more than the public calls.
+// The probe writes to itself: one queue, four words. It needs no more than the public calls.
 struct Pool::Probe {
     enum class Step : std::uint8_t { other_value, half_the_value, the_value } step = Step::other_value;
     static constexpr std::uint64_t kValue = 0x5a5a5a5a00000007, kHalf = kValue & 0xffffffff, kData = 0x1234;
-    alignas(64) std::array<std::uint64_t, 8> words{}; // 0: waited for, 1: data, 2: where they go
+    alignas(64) std::array<std::uint64_t, 8> words{}; // 0: the word of the WAIT, 1: the data, 2: their destination
     verbs::MemoryRegion memory;
     std::unique_ptr<Queue> queue;
     Nanos until = 0;
@@ -39,7 +39,7 @@ Pool::Pool(const verbs::DeviceSet& devices, Services& services, const Limits& li
     : devices_(devices), services_(services), limits_(limits) {}
 
 Pool::~Pool() {
-    for (PerDevice& on : per_device_) on.probe.reset(); // its queue uses the others
+    for (PerDevice& on : per_device_) on.probe.reset(); // their queues use the others
 }
 
 const std::string& Pool::why_not(const verbs::Rail& rail) const { return per_device_[rail.device].why_not; }
@@ -70,7 +70,7 @@ void Pool::begin_probe(const verbs::Rail& rail, PerDevice& on) {
     auto probe = std::make_unique<Probe>();
     errno = 0;
     const Status made = create(rail, 4, probe->queue);
-    // What may be different the next time says nothing about the adapter.
+    // A failure that may be gone the next time says nothing about the adapter.
     on.waits = Waits::unknown;
     if (failed(made)) {
         if (made == Status::io_error && errno == EOPNOTSUPP)
@@ -139,7 +139,7 @@ Status Pool::create(const verbs::Rail& rail, unsigned depth, std::unique_ptr<Que
     return Status::ok;
 }
 
-// It is on its way out; what it has in the completion queue goes with its queue pair.
+// The queue is on its way out; its entries in the completion queue go with its queue pair.
 void Pool::forget(const Queue& queue) {
     if (!queue.qp_) return;
     PerDevice& on = per_device_[queue.device_.index];

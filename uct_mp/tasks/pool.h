@@ -1,7 +1,8 @@
-// What the queues of tasks of an interface share: a completion queue for each adapter, limits, and the self-test.
+// Shared by the queues of tasks of an interface: a completion queue for each adapter, limits, and the self-test.
 //
-// Whether an adapter waits is found out by trying (Probe): no capability tells it without DEVX. It takes kQuiet of time
-// that passes elsewhere, so the answer comes by poll(). The test is a WAIT with a fenced write behind it, to itself:
+// Whether an adapter can wait is found out by trying (Probe): no capability tells it without DEVX. The test takes
+// kQuiet of time that passes elsewhere, so the answer comes by poll(). It is a WAIT with a fenced write behind it, to
+// itself:
 //  - while the word has another value, or the same low half, nothing may happen,
 //  - when it is written by the processor, the write carries the data that were stored last,
 //  - and both complete within kPatience.
@@ -37,8 +38,8 @@ public:
     ~Pool(); // after its queues
     Pool(const Pool&) = delete;
 
-    // Begins the self-test of the rail's adapter if need be. unknown: it can't be tried
-    // now: the rail's port is down, its adapter has died, or it lacks something.
+    // Begins the self-test of the rail's adapter if need be. unknown: it cannot be tried
+    // now, since the rail's port is down, its adapter has died, or it lacks something.
     Waits can_wait(const verbs::Rail& rail);
     [[nodiscard]] const std::string& why_not(const verbs::Rail& rail) const; // one line
 
@@ -46,7 +47,7 @@ public:
     // than kMostRequests; unreachable: the port is down, or the adapter has died; no_resource: too many queues or
     // requests already; io_error: the adapter refuses (errno).
     Status create(const verbs::Rail& rail, unsigned depth, std::unique_ptr<Queue>& out);
-    // Takes what is complete; how many completions. Queue::done() and failed() tell afterwards.
+    // Takes completions, and returns how many. Queue::done() and failed() tell afterwards.
     unsigned poll();
 
 private:
@@ -57,10 +58,10 @@ private:
         std::unique_ptr<Probe> probe; // while it is tried
         Waits waits = Waits::unknown;
         std::string why_not;
-        unsigned requests = 0;                            // that queues may have
+        unsigned requests = 0;                            // left for queues
         std::unordered_map<std::uint32_t, Queue*> queues; // by number
     };
-    [[nodiscard]] unsigned room(const verbs::Device& device) const; // requests of its queues together
+    [[nodiscard]] unsigned room(const verbs::Device& device) const; // requests that its queues may still have together
     bool open(const verbs::Device& device, PerDevice& on);
     void begin_probe(const verbs::Rail& rail, PerDevice& on);
     void step(PerDevice& on);

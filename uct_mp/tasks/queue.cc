@@ -14,7 +14,7 @@ namespace ucx_mp::tasks {
 
 namespace {
 constexpr std::uint64_t kWord = 8;
-constexpr std::uint64_t kLast = 1; // of a request's id: the task's last; above it: the task's number
+constexpr std::uint64_t kLast = 1; // bit of a request's id: the last one of its task; above it: the task's number
 } // namespace
 
 Queue::Queue(Pool& pool, const verbs::Device& device, const verbs::Rail& rail, unsigned depth)
@@ -89,7 +89,7 @@ Status Queue::word(std::uint64_t value, std::uint64_t to, std::uint32_t rkey) {
         {.kind = Request::Kind::word, .bytes = 0, .lkey = 0, .rkey = rkey, .local = 0, .value = value, .remote = to});
 }
 
-// A task's last request asks for a completion. What is behind a WAIT is fenced: its data are not to be read before.
+// A task's last request asks for a completion. Writes behind a WAIT are fenced: their data must not be read before.
 Status Queue::post() {
     if (state_ != State::connected) {
         forget();
@@ -135,7 +135,7 @@ Status Queue::post() {
     return Status::ok;
 }
 
-// Completions of a queue pair come in order. After an error every request has one, but what succeeded without asking.
+// Completions of a queue pair come in order. After an error every request has one, except those that succeeded unasked.
 void Queue::completed(const ibv_wc& wc) {
     const std::uint64_t task = wc.wr_id >> 1;
     if (wc.status != IBV_WC_SUCCESS) {
@@ -172,7 +172,7 @@ Status Queue::end() {
     return state_ == State::dead ? Status::ok : Status::in_progress;
 }
 
-// A dead adapter takes no commands and gives nothing back, but what lies in the completion queue.
+// A dead adapter takes no commands and gives back only the entries of the completion queue.
 void Queue::leave() {
     (void)pool_.poll();
     pool_.forget(*this);

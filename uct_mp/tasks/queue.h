@@ -2,15 +2,16 @@
 //
 // A queue leads to one peer over one rail. A *task* is a list of requests: wait for words of ours, put data into the
 // peer's memory, put a word behind it. All tasks of a queue are executed in order, each request behind those before it.
-// A word is 8 bytes of registered memory with one writer. It is behind its data, if they came over the same queue.
+// A word is 8 bytes of registered memory with one writer. It follows its data if both came over the same queue.
 //
-// What a WAIT compares is equality. So a word must not pass a value that somebody still waits for.
+// A WAIT compares for equality. So a word must not pass a value that somebody still waits for.
 //
-// A queue fails as a whole: by a completion, or because its owner ends it. Ours is dead once end() has returned ok:
-// nothing leaves and nothing arrives any more. Then it tells the peer how far it has come (Ended). What went how far is
-// known (how_far) when both halves are dead, not before: else something could still arrive that was taken for lost.
+// A queue fails as a whole: by a completion, or because its owner ends it. Our half is dead once end() has returned ok:
+// nothing leaves and nothing arrives any more. Then it tells the peer how far it has come (Ended). How far each side's
+// tasks went is known (how_far) only when both halves are dead. Before that something could still arrive that was taken
+// for lost.
 //
-// The adapter may keep a task waiting for ever. Whoever posts one ends the queue if he gives up.
+// The adapter may keep a task waiting for ever. An owner that gives up ends the queue.
 //
 // Threads: one at a time for all of a pool. Nothing here allocates but create(). Source: mlx5dv_create_qp(3), and how
 // UCC uses the same request.
@@ -29,14 +30,14 @@ namespace ucx_mp::tasks {
 
 class Pool;
 
-inline constexpr unsigned kMostRequests = 1024; // that a queue may have under way
+inline constexpr unsigned kMostRequests = 1024; // of a queue, under way
 inline constexpr unsigned kInline = 8;          // a word
 
-// What a half tells the other one to be connected: without gaps, little endian.
+// A half tells this to the other one to be connected: without gaps, little endian.
 struct Half {
     std::uint8_t version;  // kHalfVersion
     std::uint8_t mtu;      // ibv_mtu
-    std::uint8_t device;   // index of the adapter, whose keys are to be used
+    std::uint8_t device;   // index of the adapter whose keys are to be used
     std::uint8_t ethernet; // RoCE: gid, else lid
     std::uint16_t lid, zero;
     std::uint32_t qp_number;
@@ -46,8 +47,8 @@ struct Half {
 inline constexpr std::uint8_t kHalfVersion = 1;
 static_assert(sizeof(Half) == 32);
 
-// How far a dead half has come: so many of its tasks are complete for certain. Those behind may have arrived or not, in
-// order: words tell.
+// How far a dead half has come: so many of its tasks are complete for
+// certain. Later ones may have arrived or not, in order: words tell.
 struct Ended {
     std::uint32_t version; // kHalfVersion
     std::uint32_t zero;
@@ -62,7 +63,7 @@ public:
     Queue(const Queue&) = delete;
 
     void tell(Half& out) const;
-    // invalid_param: not something that tell() has written. io_error: the adapter refuses (logged by errno).
+    // invalid_param: not written by tell(). io_error: the adapter refuses (logged by errno).
     Status connect(const Half& peer);
 
     // The requests of the next task. no_resource: more than `depth`; invalid_param: a word that is not aligned.
@@ -72,20 +73,20 @@ public:
     // The task: all of it is given to the adapter, or nothing. no_resource: not room enough before others are complete,
     // and it stays as it is; io_error: the queue has failed or ended, the task is forgotten.
     Status post();
-    void forget() { filled_ = 0; } // what has been added and not posted
+    void forget() { filled_ = 0; } // drops requests that were added and not posted
 
-    // ok: dead. in_progress: the adapter still gives back what it had; again after Pool::poll(). io_error: it refuses
-    // (errno). At once where the adapter has died.
+    // ok: dead. in_progress: the adapter still gives requests back; call again after
+    // Pool::poll(). io_error: it refuses (errno). Ends at once where the adapter has died.
     Status end();
-    // in_progress: one of the halves is not dead yet. Else what ours has come to (dead()), and the peer's has told.
+    // in_progress: one half is not dead yet. Else how far ours has come (dead()), and the peer's, as it has told.
     Status how_far(const Ended& peer, Ended& ours) const;
-    [[nodiscard]] Ended ended() const; // of ours, which is dead
+    [[nodiscard]] Ended ended() const; // our half's, which is dead
 
     [[nodiscard]] bool connected() const { return state_ == State::connected; }
     [[nodiscard]] bool failed() const { return state_ == State::failed || state_ == State::ending; }
     [[nodiscard]] bool dead() const { return state_ == State::dead; }
     [[nodiscard]] std::uint64_t posted() const { return posted_; }
-    [[nodiscard]] std::uint64_t done() const { return done_; } // tasks: of them, complete
+    [[nodiscard]] std::uint64_t done() const { return done_; } // tasks that are complete
     [[nodiscard]] ibv_wc_status trouble() const { return trouble_; }
     [[nodiscard]] unsigned depth() const { return depth_; }
     [[nodiscard]] std::uint32_t number() const { return qp_ ? qp_->qp_num : 0; }
@@ -112,7 +113,7 @@ private:
     verbs::QueuePair qp_;
     ibv_qp_ex* ex_ = nullptr;
     mlx5dv_qp_ex* dv_ = nullptr;
-    unsigned depth_ = 0, filled_ = 0, used_ = 0; // requests: that it has, of the next task, under way
+    unsigned depth_ = 0, filled_ = 0, used_ = 0; // requests: in all, of the next task, under way
     std::vector<Request> task_;
     std::vector<unsigned> sizes_;                    // requests of the tasks under way, by task modulo depth
     std::uint64_t posted_ = 0, done_ = 0, back_ = 0; // tasks; back: complete or flushed

@@ -16,12 +16,12 @@ struct WaitEntry {
     mlx5_wqe_ctrl_seg control;
     std::uint32_t operation; // how to compare
     std::uint32_t lkey;
-    std::uint64_t address; // a multiple of 8; the low bits: what to do if it is not so yet. 0: look again
+    std::uint64_t address; // a multiple of 8; the low bits: what to do while the word differs. 0: look again
     std::uint64_t value, mask;
 };
 static_assert(sizeof(WaitEntry) == 48);
 
-// Until the whole word at `address` is `value`. `signal`: with a completion.
+// Waits until the whole word at `address` is `value`. `signal`: with a completion.
 [[nodiscard]] inline WaitEntry wait_until_equal(std::uint32_t qp_number, std::uint64_t address, std::uint32_t lkey,
                                                 std::uint64_t value, bool signal) {
     constexpr std::uint32_t kOpcode = 0x0f, kOnData = 1, kSegments = sizeof(WaitEntry) / 16, kEqual = 1;

@@ -14,13 +14,13 @@ namespace {
 
 std::atomic<bool> was_asked = false, was_opened = false, said_no_port = false, said_release = false;
 
-// UCX_TLS names one of ours.
+// Whether UCX_TLS names one of ours.
 bool wanted() {
     const char* const transports = std::getenv("UCX_TLS");
     return transports && (std::strstr(transports, "mp_rc") || std::strstr(transports, "mp_dc"));
 }
 
-// Rank 0 of several, in an MPI that has been initialised. What starts ranks has no such symbol.
+// Rank 0 of several, in an MPI that has been initialised. A launcher of ranks has no such symbol.
 bool first_of_many() {
     using Initialized = int (*)(int*);
     const auto initialized = reinterpret_cast<Initialized>(abi::symbol("MPI_Initialized"));

@@ -12,10 +12,10 @@ public:
     Background() = default;
     Background(const Background&) = delete;
     ~Background() { close(); }
-    // `services` has an asynchronous side; both outlive this, or close() is called before. False: it can't be, and a
-    // line says why.
+    // `services` has an asynchronous side; both outlive this, or close()
+    // is called before. False: it is impossible, and a line says why.
     [[nodiscard]] bool open(channel::Interface& core, UcxServices& services);
-    bool watch(int fd); // this one, too
+    bool watch(int fd); // watches this one, too
     void close();       // waits for a call that is under way
 
 private:
@@ -23,7 +23,7 @@ private:
 
     channel::Interface* core_ = nullptr;
     UcxServices* services_ = nullptr;
-    int fd_ = -1; // what the async thread waits for
+    int fd_ = -1; // the async thread waits for it
 };
 
 } // namespace ucx_mp::face

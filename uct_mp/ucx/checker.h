@@ -1,5 +1,5 @@
-// Reads and checks one value of the user's after the other. The first impossible one is kept, and what has no effect.
-// Lines show what was typed. Private to this folder.
+// Reads and checks one value of the user's after the other. Keeps the first impossible
+// one, and settings without effect. Lines show the value as typed. Private to this folder.
 #pragma once
 
 #include <initializer_list>
@@ -24,17 +24,17 @@ public:
         if (read_count(name, text, min, max, value)) out = static_cast<T>(value);
     }
     void bytes(const char* name, const char* text, std::size_t min, std::size_t max, unsigned& out);
-    // In seconds.
+    // in seconds
     void time(const char* name, const char* text, double min, double max, double& out);
     void time(const char* name, const char* text, double min, double max, Nanos& out);
 
-    // `variable`: of others, with its prefix.
+    // `variable`: another one, with its prefix.
     void refuse(const std::string& variable, const char* value, const std::string& allowed);
     void fail(const char* name, const char* value, const std::string& allowed);
-    // This has no effect; `why`: the variable that switches it off.
+    // This variable has no effect; `why`: the variable that switches it off.
     void note(const char* name, const char* value, const char* why);
-    // Likewise of those among `names`, numbers, texts and choices, that are not as they are at first. `options`: where
-    // UCX's parser has written the values of `variables`.
+    // The same for those among `names`, numbers, texts and choices, that differ from their
+    // defaults. `options`: where UCX's parser has written the values of `variables`.
     void note_changed(const std::vector<Variable>& variables, const void* options, const char* why,
                       std::initializer_list<const char*> names);
     [[nodiscard]] bool good() const { return said_.error.empty(); }

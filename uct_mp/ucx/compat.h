@@ -1,8 +1,8 @@
-// UCX's headers, and what of the core's types equals UCX's. No other file of this room but abi/ includes UCX headers.
+// UCX's headers, and checks that the core's types equal UCX's. No other file here but abi/ includes UCX headers.
 //
-// Only packaged headers, and of these only what is the same from 1.13 to 1.22. The rest is declared in abi/: base.h has
-// what UCX does not package, v1_NN.h what has changed in that version. The library is compiled against any of these
-// versions, and runs with all of them: abi/layout.h.
+// Only packaged headers, and of these only the parts that are the same from 1.13 to 1.22. The rest is
+// declared in abi/: base.h has the parts that UCX does not package, v1_NN.h the changes of that version.
+// The library is compiled against any of these versions, and runs with all of them: abi/layout.h.
 #pragma once
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 #include <cstring>
 #include <string>
 
-// What a release build of UCX logs at most: its own macros ask for it.
+// The most that a release build of UCX logs: its own macros ask for it.
 #ifndef UCS_MAX_LOG_LEVEL
 #define UCS_MAX_LOG_LEVEL UCS_LOG_LEVEL_DEBUG
 #endif
@@ -40,7 +40,7 @@ extern "C" {
 
 namespace ucx_mp::face {
 
-// "Reaches other nodes": UCT_IFACE_FLAG_INTER_NODE, from 1.18 on. Before, nobody looks.
+// "Reaches other nodes": UCT_IFACE_FLAG_INTER_NODE, from 1.18 on. Earlier versions ignore it.
 inline constexpr std::uint64_t kInterNode = std::uint64_t{1} << 54;
 
 // The core's types are UCX's under other names, so that pointers pass through.

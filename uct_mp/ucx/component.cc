@@ -1,5 +1,5 @@
-// UCX before 1.22 loads only its own modules. So the library is preloaded into UCX programs, or linked by something
-// that they load, and registers its component when it is loaded.
+// UCX before 1.22 loads only its own modules. So the library is preloaded into UCX programs,
+// or linked by a library that they load, and registers its component when it is loaded.
 #include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/guard.h"
 

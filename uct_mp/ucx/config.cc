@@ -39,7 +39,7 @@ std::uint8_t rnr_code(double value) {
 }
 
 constexpr const char* kPolicyVariable = "UCX_MP_POLICY";
-// As UCX_IB_PKEY, which is honoured where ours is not set: "auto", or a number whose low 15 bits count.
+// As UCX_IB_PKEY, which counts where ours is not set: "auto", or a number whose low 15 bits count.
 constexpr unsigned long kMaxPkey = 0xffff, kPartition = 0x7fff;
 std::uint16_t read_partition(const char* ours, Checker& check) {
     const char *const ucx = std::getenv("UCX_IB_PKEY"), *const text = is_auto(ours) && ucx ? ucx : ours;
@@ -200,7 +200,7 @@ void read_adapt(const IfaceOptions& options, channel::Config& out, Checker& chec
     adapt.measured = !given || !given->rc;
     adapt.rings_measured = !given || !given->rings;
 
-    // What is asked for by name and does not come.
+    // Settings that are asked for by name and have no effect.
     const auto& all = transport_variables(connect::Transport::dc);
     if (adapt.mode == Mode::off) {
         check.note_changed(

@@ -1,4 +1,4 @@
-// The user's options as UCX's parser leaves them, and what the core makes of them. variables.h describes each.
+// The user's options as UCX's parser leaves them, and the core's configuration. variables.h describes each.
 //
 // Syntax errors ("abc" for a number) are reported by UCX itself. Impossible values are reported here, with one line
 // that names the variable, the value and what is allowed.
@@ -21,7 +21,7 @@ struct NamedValues {
 };
 struct MdOptions {
     int use_rcache; // ucs_ternary_auto_value_t
-    int fork_init;  // likewise
+    int fork_init;  // ucs_ternary_auto_value_t
     char *reg_overhead, *reg_growth;
     NamedValues rails;
     char* pkey; // "auto", or a key as UCX_IB_PKEY has it
@@ -34,7 +34,7 @@ struct MdOptions {
     unsigned read_back; // channel::ReadBack
     int recovery;
     int packet_numbers; // ucs_ternary_auto_value_t
-    int apm;            // likewise
+    int apm;            // ucs_ternary_auto_value_t
     char *watch_interval, *hold_down, *reopen_interval, *partition_timeout, *port_timeout;
     char *protocol, *features;
 };
@@ -63,17 +63,17 @@ inline constexpr unsigned kMaxServiceLevel = 15;
 inline constexpr unsigned kEarlierProtocol = connect::kMinVersion - 1; // of releases that speak none of ours
 inline constexpr unsigned kLaterProtocol = connect::kMaxVersion + 1;
 
-// What an adapter's codes stand for, in seconds (verbs::Reliability).
+// The meaning of an adapter's codes, in seconds (verbs::Reliability).
 [[nodiscard]] double timeout_of(std::uint8_t code);
 [[nodiscard]] double rnr_timeout_of(std::uint8_t code);
 
-// What of the memory domain's options is none of the core's.
+// Options of the memory domain that the core does not have.
 struct DomainOptions {
     verbs::DeviceConfig devices;
     double port_timeout = 0, reg_overhead = 0, reg_growth = 0; // s, s, s/byte
 };
-// What the user has to be told, a line each. `error`: of the first impossible value. `notes`: what has no effect, since
-// another variable switches it off.
+// Lines for the user. `error`: the first impossible value. `notes`:
+// settings without effect, since another variable switches them off.
 struct Said {
     std::string error;
     std::vector<std::string> notes;
@@ -84,9 +84,9 @@ struct Said {
 // The part that belongs to the interface; that of the memory domain is there already. `prefix`: "UCX_MP_RC_" or
 // "UCX_MP_DC_".
 [[nodiscard]] bool read_options(const IfaceOptions& options, const char* prefix, channel::Config& out, Said& said);
-// The policy again, when the ports are known: weights or parameters that they are too few or too many for. If the user
-// has `named` the ports, that is an error. Else a host may have fewer than others: a note, rates go for weights, and
-// numbers of paths are cut.
+// The policy again, when the ports are known: weights or parameters that do not fit
+// their number. If the user has `named` the ports, that is an error. Else a host may
+// have fewer than others: a note, rates go for weights, and numbers of paths are cut.
 void check_policy(const MdOptions& options, bool named, std::span<const verbs::Rail> rails, channel::Config& config,
                   Said& said);
 

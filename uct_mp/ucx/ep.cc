@@ -12,8 +12,8 @@ namespace {
 
 const verbs::RemoteKeys& keys(uct_rkey_t rkey) { return *reinterpret_cast<const verbs::RemoteKeys*>(rkey); }
 
-// Operations that name memory of the caller's, and flushes, of an endpoint that is not the first of its channel:
-// functions of their own, so that the others' is a comparison.
+// Operations that name memory of the caller's, and flushes, of an endpoint that is not the first
+// of its channel. They are functions of their own, so that the usual case is one comparison.
 template <class Operation> Status tagged(Ep& e, uct_completion_t* completion, const Operation& operation) {
     channel::Completion* const tag = e.core->tag(to_core(completion), e.origin);
     const Status status = operation(tag);
@@ -256,16 +256,16 @@ namespace {
 [[gnu::noinline]] ucs_status_t flush_any(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (!(flags & UCT_FLUSH_FLAG_CANCEL)) {
-        // Requests that wait for room belong to what is flushed; the caller queues up behind them. While the queue is
-        // worked off, it is the caller's turn: what waits then came after it.
+        // Requests that wait for room belong to the flush; the caller queues up behind them. While
+        // the queue is worked off, it is the caller's turn: requests that wait then came after it.
         if (e.peer->first && !e.peer->busy && !e.peer->failed) return UCS_ERR_NO_RESOURCE;
         const auto operation = [&](channel::Completion* c) { return e.core->flush(*e.channel, c); };
         return to_ucs(e.origin && completion ? tagged(e, completion, operation) : operation(to_core(completion)));
     }
     if (e.cancelled) return to_ucs(e.core->cancel(*e.cancelled, e.origin, to_core(completion)));
     if (e.peer->live == 1) {
-        // As with rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on
-        // sending.
+        // As with rc_verbs, whose queue pair is put into the
+        // error state: a peer that goes on sending notices it.
         if (e.core->flush(*e.channel, nullptr) == Status::in_progress)
             e.core->invalidate(*e.channel, Status::canceled, true);
     } else if (e.core->flush(*e.channel, nullptr) == Status::in_progress || e.peer->first) {

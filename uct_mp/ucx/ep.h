@@ -1,14 +1,14 @@
 // The endpoint's operations as UCX calls them: a cast and a direct call of the core. Results and completions pass
 // through (compat.h checks that the types are the same). Lengths are the caller's duty, as in UCX's own release builds.
 //
-// Cancelling (UCT_FLUSH_FLAG_CANCEL). An endpoint that has its channel for itself takes it with it: everything ends,
-// and the peer notices if it goes on sending. Endpoints that share a channel must not suffer for each other. What the
-// cancelled one has started is ended by itself (channel/cancels.h), and it turns to a channel that only answers
+// Cancelling (UCT_FLUSH_FLAG_CANCEL). An endpoint that has its channel for itself ends it: everything ends, and the
+// peer notices if it goes on sending. Endpoints that share a channel must not suffer for each other. The operations
+// of the cancelled one are ended by themselves (channel/cancels.h), and it turns to a channel that only answers
 // UCS_ERR_CANCELED. For that its operations have to be known as its own: those that name the caller's memory, and
-// flushes. They are marked by a tag in place of the completion, unless they come from the channel's first endpoint. So
-// an endpoint that shares with nobody pays one comparison per such operation, and copied messages and writes nothing.
-// Two other ways were not taken. A channel for each endpoint would cost queue pairs, a second handshake with the same
-// peer, and its protocol. Moving the others to a successor would need the peer's word on what had arrived.
+// flushes. They are marked by a tag instead of the completion, unless they come from the channel's first endpoint. So
+// an endpoint that shares with nobody pays one comparison per such operation, and copied messages and writes cost
+// nothing. Two other ways were not taken. A channel for each endpoint would cost queue pairs, a second handshake with
+// the same peer, and its protocol. Moving the others to a successor would need the peer's word on what had arrived.
 #pragma once
 
 #include "uct_mp/channel/interface.h"
@@ -18,7 +18,7 @@ namespace ucx_mp::face {
 
 struct Peer;
 
-// An endpoint holds what the data path needs, and nothing else on this cache line.
+// An endpoint holds only what the data path needs on this cache line.
 struct Ep : abi::EpBase {
     channel::Interface* core;
     channel::Channel* channel;

@@ -59,7 +59,7 @@ bool connected_to(uct_ep_h handle, const uct_iface_addr_t* address) {
     return connect::unpack(address, peer) && peer.uid == Ep::of(handle).peer->uid;
 }
 
-// Whoever has the interface address knows the host by it.
+// A process that has the interface address knows the host by it.
 bool reaches_host(uct_ep_h, const uct_device_addr_t*) { return true; }
 
 ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t* request, unsigned) {

@@ -1,4 +1,4 @@
-// No exception crosses into C: set-up code runs inside guard(), which turns what escapes into a status.
+// No exception crosses into C: set-up code runs inside guard(), which turns any exception into a status.
 #pragma once
 
 #include <exception>

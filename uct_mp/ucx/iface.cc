@@ -15,8 +15,8 @@ namespace ucx_mp::face {
 namespace {
 
 constexpr double kOverhead = 75e-9; // s per operation on the processor, about that of rc_verbs
-// s. One small message, as UCX's own transports assume it for a link of this kind (FDR). UCX chooses protocols by it;
-// what is measured later only the scheduler knows.
+// s. One small message, as UCX's own transports assume it for a link of this kind
+// (FDR). UCX chooses protocols by it; only the scheduler knows later measurements.
 constexpr double kLatency = 700e-9;
 
 constexpr std::size_t kPciPayload = 512; // bytes of a packet of PCI Express
@@ -163,7 +163,7 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     attr->bandwidth.dedicated = self.core_->bandwidth() * 1e9;
     attr->latency = ucs_linear_func_make(kLatency, 0);
     attr->overhead = kOverhead;
-    // Where mp_rc looks as good to UCP, this one has RC for those that need it, whatever their number.
+    // Where mp_rc looks as good to UCP, mp_dc has RC for the peers that need it, whatever their number.
     attr->priority = self.config_.transport == connect::Transport::dc && self.config_.adapt.enabled();
     return UCS_OK;
 }
@@ -177,8 +177,8 @@ Tasks& Iface::tasks() {
 
 std::size_t Iface::concurrent_endpoints() const { return channel::count_initiators(*core_); }
 
-// One thread copies what has come and posts what goes: the two add up. On 16 processors windows of 64 KiB by messages
-// of 8 KiB reach 1.4 of two rails' 2.0 GB/s; reads reach 1.96.
+// One thread copies what has come and posts what goes: the two add up. On 16 processors
+// windows of 64 KiB by messages of 8 KiB reach 1.4 of two rails' 2.0 GB/s; reads reach 1.96.
 double Iface::message_bandwidth() const { return 1 / (1 / (core_->bandwidth() * 1e9) + 1 / kCopyRate); }
 
 double Iface::message_copy_time() const { return static_cast<double>(core_->limits().max_bcopy) / kCopyRate; }
@@ -220,7 +220,7 @@ ucs_status_t Iface::flush(uct_iface_h iface, unsigned, uct_completion_t* complet
     if (completion) return UCS_ERR_UNSUPPORTED;
     Iface& self = of(iface);
     const ucs_status_t status = to_ucs(self.core_->flush_all());
-    // What waits for room is not done, either; without any path to its peer nothing else may be under way.
+    // Requests that wait for room are not done, either; without any path to its peer nothing else may be under way.
     return status == UCS_OK && self.peers_.waiting() ? UCS_INPROGRESS : status;
 }
 

@@ -1,7 +1,7 @@
-// A UCT interface: the core's Interface with UCX's base in front, and what UCX expects beside it.
+// A UCT interface: the core's Interface with UCX's base in front, and the rest that UCX expects.
 //
-// Beside it: requests that wait and errors per endpoint (peers.h), sleeping (wakeup.h), an asynchronous side
-// (background.h), statistics.
+// The rest: requests that wait and errors per endpoint (peers.h),
+// sleeping (wakeup.h), an asynchronous side (background.h), statistics.
 //
 // Threads: the worker's, one at a time (UCX locks around workers that several threads use), and UCX's async thread,
 // which answers peers while the application computes (background.h). VFS reads from a thread of its own: what it shows
@@ -39,7 +39,7 @@ public:
     [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
     [[nodiscard]] unsigned adapters() const;
-    [[nodiscard]] Tasks& tasks(); // made when it is asked for
+    [[nodiscard]] Tasks& tasks(); // made at the first call
     [[nodiscard]] bool has_tasks() const { return tasks_ != nullptr; }
     // mp_dc: so many peers can be sent to at a time. 0: no limit.
     [[nodiscard]] std::size_t concurrent_endpoints() const;
@@ -50,7 +50,7 @@ public:
     // A fresh copy; if the worker does not progress within some milliseconds, the last one. From another thread.
     [[nodiscard]] channel::Interface::Statistics statistics() { return statistics_.get(attention_); }
 
-    // What UCX calls.
+    // Functions that UCX calls.
     static void close(uct_iface_h iface);
     static ucs_status_t query(uct_iface_h iface, uct_iface_attr_t* attr);
     static ucs_status_t get_device_address(uct_iface_h iface, uct_device_addr_t* out);

@@ -33,13 +33,13 @@ void append(std::string& out, const char* format, auto... values) {
     out += line;
 }
 
-// Of this peer alone: initiators of DC, receive buffers and send buffers are for all.
+// For this peer alone: initiators of DC, receive buffers and send buffers are shared by all.
 std::size_t queue_pairs_of(const channel::ChannelStatistics& c) {
     return static_cast<std::size_t>(std::ranges::count_if(
         c.paths, [](const auto& path) { return path.kind == path::Kind::rc && path.qp_number != 0; }));
 }
-// A request of a queue pair is 64 bytes and what is copied into it, and a page is for the rest: by formula, since
-// adapters do not tell. And the ring.
+// A request of a queue pair counts as 64 bytes and its inline bytes, and a page
+// is for the rest: by formula, since adapters do not tell. The ring is added.
 std::size_t memory_of(const channel::ChannelStatistics& c, const channel::Config& config) {
     constexpr std::size_t kRequest = 64, kRest = 4096;
     return queue_pairs_of(c) * (config.send_depth * (kRequest + config.inline_bytes) + kRest) + c.ring.bytes;

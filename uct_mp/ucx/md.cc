@@ -16,7 +16,7 @@ namespace ucx_mp::face {
 
 namespace {
 
-// Everything that a peer may do: UCX tells at registration only what is likely, and checks nothing later.
+// All accesses that a peer may make: UCX tells at registration only the likely ones, and checks nothing later.
 constexpr int kAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -70,7 +70,7 @@ void RegisteredMemory::withdraw() {
 }
 
 RegisteredMemory::~RegisteredMemory() {
-    // First refuse what we execute ourselves, then what the adapters execute.
+    // First refuse our own atomics, then the adapters' operations.
     if (offers_) keys_->erase(registration_.id);
 }
 
@@ -117,7 +117,7 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
     return open_cache(options, cache_options);
 }
 
-// False: they are insisted on, and an adapter does not tell them.
+// False: the user insists on packet numbers, and an adapter does not tell them.
 bool Md::test_packet_numbers(int wish) {
     bool& believed = config_.recovery.packet_numbers;
     if (!believed || !config_.recovery.enabled) return true;
@@ -163,7 +163,7 @@ ucs_status_t Md::open_cache(const MdOptions& options, const abi::CacheOptionsSto
     return UCS_OK;
 }
 
-// Before it is done, by whoever does it. The cache hears as well, but acts when it is asked the next time.
+// Called before memory is unmapped, by whoever unmaps it. The cache hears as well, but acts at its next call.
 void Md::memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self) {
     static_cast<Md*>(self)->keys_.unmapped(reinterpret_cast<std::uint64_t>(event->vm_unmapped.address),
                                            event->vm_unmapped.size);

@@ -1,4 +1,4 @@
-// The memory domain: the adapters, what its interfaces share (paths, policy), and registered memory.
+// The memory domain: the adapters, data shared by its interfaces (paths, policy), and registered memory.
 //
 // Memory handles (uct_mem_h) are Memory objects, one per registration call, so that invalidating one never touches
 // another user of the same cached region. Behind a handle is either a region of the registration cache, shared and
@@ -46,8 +46,8 @@ public:
     [[nodiscard]] const verbs::Registration& registration() const { return registration_; }
     [[nodiscard]] verbs::Registration& registration() { return registration_; }
 
-    // In the cache: handles that use it, and when the last one was given back (Md's count). Who uses it less recently
-    // than others goes first.
+    // In the cache: handles that use it, and when the last one was given
+    // back (Md's count). The least recently used region goes first.
     std::atomic<unsigned> users{0};
     std::atomic<std::uint64_t> left{0};
 
@@ -58,8 +58,8 @@ private:
     unsigned offers_ = 0; // handles that have packed
 };
 
-// Of the registration cache, which allocates it and knows nothing of constructors. UCX's part comes first; it begins
-// with the range in every version, and is nowhere larger than this.
+// For the registration cache, which allocates it and knows nothing of constructors. UCX's part
+// comes first; it begins with the range in every version, and is nowhere larger than this.
 struct Region {
     static constexpr std::size_t kHeader = 96; // bytes
     std::uintptr_t start, end;
@@ -70,7 +70,7 @@ struct Region {
     [[nodiscard]] RegisteredMemory& memory() { return *std::launder(reinterpret_cast<RegisteredMemory*>(storage)); }
 };
 
-// The base is what the core sees: a copy of the keys.
+// The core sees the base: a copy of the keys.
 struct Memory : verbs::MemoryKeys {
     explicit Memory(void* from, std::size_t bytes) : address(from), length(bytes) {}
     ~Memory() {
@@ -84,7 +84,7 @@ struct Memory : verbs::MemoryKeys {
     bool packed = false;
     void* address = nullptr; // as the user gave it
     std::size_t length = 0;
-    verbs::Registration* keys_of = nullptr;      // of `region` or `own`
+    verbs::Registration* keys_of = nullptr;      // those of `region` or `own`
     Region* region = nullptr;                    // of the cache; null: `own`
     std::unique_ptr<RegisteredMemory> own;       // without the cache
     std::unique_ptr<RegisteredMemory> revocable; // made by the first key packed for invalidation
@@ -107,7 +107,7 @@ public:
     [[nodiscard]] ucs_linear_func_t registration_cost() const { return reg_cost_; }
     void show_in_vfs();
 
-    // What UCX calls. memory.cc
+    // Functions that UCX calls. memory.cc
     ucs_status_t register_memory(void* address, std::size_t length, unsigned flags, uct_mem_h* out);
     // `completion`: called when the keys are invalid, if `invalidate` is set.
     ucs_status_t deregister_memory(uct_mem_h memh, bool invalidate, uct_completion_t* completion);
@@ -117,8 +117,8 @@ public:
     // 0: of the same registration; else an order.
     static int compare_keys(uct_rkey_t first, uct_rkey_t second);
 
-    // What the registration cache calls. The object in a region exists between a make_region() that succeeds and
-    // end_region().
+    // Functions that the registration cache calls. The object in a region
+    // exists between a make_region() that succeeds and end_region().
     ucs_status_t make_region(Region& region, bool quiet);
     void end_region(Region& region);
 
@@ -137,14 +137,14 @@ private:
     verbs::KeyTable keys_;
     channel::Config config_;
     void* cache_ = nullptr;
-    std::size_t cache_alignment_ = 0; // bytes, of its regions
+    std::size_t cache_alignment_ = 0; // bytes, of the cache's regions
     ucs_linear_func_t reg_cost_{};
-    mutable std::mutex listing_;            // of `regions_`; nothing else is locked inside
+    mutable std::mutex listing_;            // guards `regions_`; nothing else is locked inside
     std::unordered_set<Region*> regions_;   // of the cache
     std::atomic<std::size_t> own_bytes_{0}; // of handles without the cache, and of revocable keys
     std::atomic<std::uint64_t> left_{0};    // see RegisteredMemory::left
     std::atomic<bool> complained_{false};
-    std::mutex packing_;  // of keys, and withdrawing them: slow path
+    std::mutex packing_;  // guards packing of keys, and withdrawing them: slow path
     bool hooked_ = false; // hears when memory is unmapped
 };
 

@@ -17,13 +17,13 @@ Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, boo
     if (status == Status::ok)
         ucs_trace("mp: registered %p..%p rkey 0x%x", address, static_cast<char*>(address) + length,
                   memory.registration().rkey[0]);
-    else if (status != Status::no_memory) // of that, when nothing more can be given back
+    else if (status != Status::no_memory) // a lack of memory is reported later, when nothing more can be given back
         complain(address, length, errno, quiet);
     return status;
 }
 
-// One line at least where memory lacks, also if the caller goes another way: it is slower, and somebody wants to know
-// why.
+// At least one line where memory is short, also if the caller
+// goes another way: it is slower, and the user wants to know why.
 void Md::complain(const void* address, std::size_t length, int error, bool quiet) {
     const bool first = error == ENOMEM && !complained_.exchange(true);
     const ucs_log_level_t level = !quiet ? UCS_LOG_LEVEL_ERROR : first ? UCS_LOG_LEVEL_WARN : UCS_LOG_LEVEL_DIAG;
@@ -32,7 +32,7 @@ void Md::complain(const void* address, std::size_t length, int error, bool quiet
             verbs::registration_trouble(error, error == ENOMEM ? who_locks() : "").c_str());
 }
 
-// In KiB, as often as it is registered.
+// In KiB, counted for each adapter.
 std::string Md::who_locks() const {
     const std::size_t all = devices_.registry()->locked(), times = devices_.devices().size();
     std::size_t used = own_bytes_, unused = 0;
@@ -47,8 +47,8 @@ std::string Md::who_locks() const {
            " of the transport";
 }
 
-// Memory that is registered and unused is given back, those regions first that have been unused for longest. Not from
-// within the cache, which has its lock.
+// Gives back registered memory that is unused, the regions first that have
+// been unused for longest. Not from within the cache, which has its lock.
 bool Md::give_back(std::size_t bytes) {
     struct Unused {
         std::uint64_t left;
@@ -78,7 +78,7 @@ bool Md::give_back(std::size_t bytes) {
     return given != 0;
 }
 
-// Without the cache, or beside it.
+// Registers without the cache, or beside it.
 Status Md::make_own(RegisteredMemory& memory, void* address, std::size_t length, bool quiet) {
     Status status;
     do status = make(memory, address, length, quiet);
@@ -160,7 +160,7 @@ ucs_status_t Md::pack_key(uct_mem_h memh, bool revocable, void* out) {
         memory.revocable->pack(out, false);
         return UCS_OK;
     });
-    if (status != UCS_OK) std::memset(out, 0, packed_key_size()); // of no adapter: nobody takes it for a key
+    if (status != UCS_OK) std::memset(out, 0, packed_key_size()); // of no adapter: no peer takes it for a key
     return status;
 }
 
@@ -172,7 +172,7 @@ ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completi
     // From here on no key that was packed for invalidation works.
     own_bytes_ -= (memory->revocable ? memory->length : 0) + (memory->own ? memory->length : 0);
     memory->revocable.reset();
-    if (memory->packed) { // what stays in the cache is no longer offered to anybody
+    if (memory->packed) { // a region that stays in the cache is no longer offered to peers
         const std::lock_guard lock(packing_);
         memory->memory().withdraw();
     }
@@ -194,9 +194,9 @@ ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completi
     return UCS_OK;
 }
 
-// Open MPI 4.1's osc/ucx hands over rubbish now and then. With any other status UCP gives up what it has unpacked, this
-// key, too, which it has not got then; some versions do not know that one is invalid. With this one it leaves the
-// memory domain out: what the key was for goes by messages.
+// Open MPI 4.1's osc/ucx hands over rubbish now and then. With any other status UCP gives up all keys
+// that it has unpacked, this one, too, which it does not have then; some versions do not know that one
+// is invalid. With this one it leaves the memory domain out: operations with that key go by messages.
 ucs_status_t Md::unpack_key(const void* buffer, uct_rkey_t* rkey, void** handle) {
     *rkey = UCT_INVALID_RKEY;
     *handle = nullptr;

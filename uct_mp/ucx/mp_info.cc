@@ -93,7 +93,7 @@ bool receive_text(int from, std::string& out) {
     return good;
 }
 
-// The name is free for everybody to take: whoever answers has to be us, or we root.
+// Any process may take the name: the one that answers has to be ours, or we root.
 bool is_trusted(int fd) {
     ucred peer{};
     socklen_t size = sizeof peer;
@@ -180,7 +180,7 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
     }
 }
 
-// What programs that are started from here would lack.
+// Things that programs started from here would lack.
 void say_what_is_missing() {
     const auto has = [](const char* variable, std::initializer_list<const char*> words) {
         const char* const value = std::getenv(variable);

@@ -20,16 +20,16 @@ void push_back(Peer& peer, uct_pending_req_t* request) {
 
 bool is_gone(ucs_status_t status) { return status == UCS_ERR_ENDPOINT_TIMEOUT || status == UCS_ERR_CONNECTION_RESET; }
 
-// As uct_base_iface_failure_log_level(). `handled`: what the user's error handler has answered.
+// As uct_base_iface_failure_log_level(). `handled`: the answer of the user's error handler.
 ucs_log_level_t level_of(const abi::IfaceBase& base, ucs_status_t handled, ucs_status_t status) {
     if (handled != UCS_OK) return UCS_LOG_LEVEL_FATAL;
     return is_gone(status) ? base.config.failure_level : UCS_LOG_LEVEL_ERROR;
 }
 
-// UCX ends a process whose peer is gone if nobody handles that, as for a bug: with a backtrace, and Open MPI adds its
-// own. A network or a peer that has failed is no bug, and the program's stack says nothing of it. The process ends
-// by SIGABRT all the same, without the program's handler for it, since that is Open MPI's as a rule. With
-// UCX_HANDLE_ERRORS in the environment everything is as that says; UCX's files of settings are not looked at for it.
+// If nobody handles that a peer is gone, UCX ends the process as for a bug: with a backtrace, and Open MPI adds
+// its own. A network or a peer that has failed is no bug, and the program's stack says nothing of it. The
+// process ends by SIGABRT all the same, without the program's handler for it, since that is usually Open MPI's.
+// With UCX_HANDLE_ERRORS in the environment that variable decides; UCX's files of settings do not count for it.
 void end_without_backtrace(std::uint64_t uid, ucs_status_t status) {
     if (std::getenv("UCX_HANDLE_ERRORS")) return;
     ucs_log(UCS_LOG_LEVEL_ERROR,
@@ -67,7 +67,7 @@ void Peers::take_in(Peer& peer, Ep& ep) {
     peer.has_first |= ep.origin == 0;
 }
 
-// There may be very many of one peer: none is looked for.
+// One peer may have very many: none is searched for.
 void Peers::take_out(Ep& ep) {
     Peer& peer = *ep.peer;
     --peer.live;
@@ -99,7 +99,7 @@ void Peers::remove(Ep& ep) {
     drop_if_unused(peer);
 }
 
-// What waits of it is to be purged, and goes nowhere: it must not stand in the others' way.
+// Its waiting requests are to be purged, and go nowhere: they must not stand in the others' way.
 void Peers::leave(Ep& ep) {
     Peer& before = *ep.peer;
     channel::Channel& to = core_->canceled_channel();
@@ -186,7 +186,7 @@ void Peers::dispatch(Peer& peer) {
     }
     --peer.busy;
     if (peer.first) {
-        // Room for something, but not for what the first one wants: ask again after some progress.
+        // There is room, but not for the first request: ask again after some progress.
         if (core_->want_room(*peer.channel) == Status::busy && !peer.retry) {
             peer.retry = true;
             retry_.push_back(&peer);

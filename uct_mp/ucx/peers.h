@@ -34,11 +34,11 @@ struct Peer {
     channel::Channel* channel = nullptr;
     std::uint64_t uid = 0;  // of the peer's interface
     std::vector<Ep*> eps;   // any order; null: destroyed while the others are being told of a failure
-    std::size_t live = 0;   // of eps
+    std::size_t live = 0;   // entries of eps that exist
     bool has_first = false; // one of them has origin 0
     uct_pending_req_t* first = nullptr;
     uct_pending_req_t* last = nullptr;
-    std::uint32_t numbers = 0; // of endpoints, given out
+    std::uint32_t numbers = 0; // origins that have been given to endpoints
     unsigned busy = 0;         // callbacks of the user under way: don't delete
     bool retry = false;        // in Peers::retry_
     bool failed = false;       // Peers::failed() was called
@@ -53,14 +53,14 @@ public:
     // An endpoint comes, with its channel, and goes.
     void add(Ep& ep, std::uint64_t uid);
     void remove(Ep& ep);
-    // It leaves its channel: all that it does from now on fails with UCS_ERR_CANCELED.
+    // The endpoint leaves its channel: all its later operations fail with UCS_ERR_CANCELED.
     void leave(Ep& ep);
 
     ucs_status_t wait(Ep& ep, uct_pending_req_t* request);
     void purge(Ep& ep, uct_pending_purge_callback_t callback, void* arg);
     // A request waits for a peer that has not failed.
     [[nodiscard]] bool waiting() const;
-    // Requests are to be tried again that found too little room.
+    // Tries requests again that found too little room.
     [[nodiscard]] bool retries() const { return !retry_.empty(); }
     unsigned retry();
 
@@ -73,14 +73,14 @@ public:
 private:
     void dispatch(Peer& peer);
     void take_in(Peer& peer, Ep& ep); // with the lock held
-    void take_out(Ep& ep);            // of its peer; likewise
+    void take_out(Ep& ep);            // takes it out of its peer; with the lock held
     void drop_if_unused(Peer& peer);
     Peer& of(channel::Channel& channel, std::uint64_t uid);
 
     abi::IfaceBase& base_;
     std::atomic<bool>& attention_;
     channel::Interface* core_ = nullptr;
-    std::mutex lock_; // of the map and of Peer::eps, against each_endpoint()
+    std::mutex lock_; // guards the map and Peer::eps, against each_endpoint()
     std::unordered_map<channel::Channel*, std::unique_ptr<Peer>> peers_;
     std::vector<Peer*> retry_; // dispatch again at the next progress
 };

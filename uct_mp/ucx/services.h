@@ -40,7 +40,7 @@ public:
     [[nodiscard]] bool logs(LogLevel level) const override;
     void log(LogLevel level, const char* line) override;
 
-    // Before anything else. True: there is an asynchronous side from now on.
+    // Called first. True: there is an asynchronous side from now on.
     [[nodiscard]] bool use(ucs_async_context_t* async);
     [[nodiscard]] ucs_async_context_t* async() const { return async_; } // null: no asynchronous side
     // Readable when a background timer is due; run_background() then, with the lock held.
@@ -52,7 +52,7 @@ public:
     void drain_wake();
 
     [[nodiscard]] bool timers() const { return !timers_.empty(); }
-    // Calls what is due; number of calls.
+    // Calls timers that are due; number of calls.
     unsigned run_timers() {
         if (timers_.empty()) return 0;
         const Nanos limit = now();
@@ -63,7 +63,7 @@ public:
 
 private:
     void set_background_fd();
-    // The clock that UCX has as well, where it counts its frequency.
+    // The clock that UCX has as well, where it counts the processor's frequency.
     [[nodiscard]] std::uint64_t ticks() const {
         if (by_counter_) [[likely]] {
 #if defined(__x86_64__)
@@ -79,16 +79,16 @@ private:
     [[nodiscard]] static std::uint64_t system_clock(); // ns
 
     static constexpr unsigned kFraction = 32;
-    bool by_counter_;           // of the processor; else the system's clock
+    bool by_counter_;           // the processor's; else the system's clock
     std::uint64_t ns_per_tick_; // fixed point
     TimerQueue timers_;
     TimerQueue background_;    // under the lock
-    Nanos background_set_ = 0; // what background_fd_ is set to; 0: off
+    Nanos background_set_ = 0; // the time that background_fd_ is set to; 0: off
     ucs_async_context_t* async_ = nullptr;
     int background_fd_ = -1;
     std::atomic<int> wake_fd_{-1};
-    bool aside_said_ = false; // that no thread could be made
-    void forget_aside();      // of a parent: a child of fork() has not got that thread
+    bool aside_said_ = false; // the log says that no thread could be made
+    void forget_aside();      // forgets a parent's: a child of fork() does not have that thread
     std::thread aside_;
     pid_t aside_of_ = 0;
     std::atomic<bool> aside_busy_{false};

@@ -7,7 +7,7 @@ namespace ucx_mp::face {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{20}; // of a reader, with a program that does not progress
+constexpr std::chrono::milliseconds kPatience{20}; // a reader waits so long for a program that does not progress
 
 } // namespace
 

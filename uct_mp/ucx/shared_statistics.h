@@ -12,8 +12,8 @@ namespace ucx_mp::face {
 
 class SharedStatistics {
 public:
-    // From any thread: a fresh copy. If update() is not called within some milliseconds, the last one. `attention` is
-    // set, which asks for update().
+    // From any thread: a fresh copy. If update() is not called within some
+    // milliseconds, the last one. Sets `attention`, which asks for update().
     [[nodiscard]] channel::Interface::Statistics get(std::atomic<bool>& attention);
     // From the worker's thread: makes the copy if somebody waits for it.
     void update(const channel::Interface& core);

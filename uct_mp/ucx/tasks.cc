@@ -19,7 +19,7 @@ struct uct_mp_task_queue {
     Tasks& tasks;
     std::unique_ptr<tasks::Queue> queue;
     unsigned device;      // ours
-    unsigned peer_device; // whose keys are to be used
+    unsigned peer_device; // its keys are to be used
 };
 
 namespace {

@@ -13,8 +13,8 @@ class TimerQueue {
 public:
     // 0 is never a timer.
     Services::Timer add(Nanos t, std::function<void()> fn);
-    void cancel(Services::Timer timer); // of one that has fired: no effect
-    // Calls what is due at `limit`, but nothing that these calls add; number of calls.
+    void cancel(Services::Timer timer); // a timer that has fired: no effect
+    // Calls timers that are due at `limit`, but none that these calls add; number of calls.
     unsigned run(Nanos limit);
     // When the next timer is due; 0: none.
     [[nodiscard]] Nanos next();

@@ -1,4 +1,4 @@
-// What the files that describe variables share: how defaults and ranges are written. Private to this folder.
+// Shared by the files that describe variables: how defaults and ranges are written. Private to this folder.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ template <class T> [[nodiscard]] std::string choice(const char* const* names, T 
     return names[static_cast<unsigned>(value)];
 }
 
-// Those that mp_dc alone has, without headings. Their defaults.
+// Variables that mp_dc alone has, without headings. Their defaults.
 [[nodiscard]] std::vector<Variable> dc_variables(const channel::Config& defaults);
 
 // For tests of nodes with different releases.

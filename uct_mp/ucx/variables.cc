@@ -24,7 +24,7 @@ static_assert(int(adapt::VictimPolicy::lru) == 0 && int(adapt::VictimPolicy::lru
 
 std::string boolean(bool value) { return value ? "y" : "n"; }
 
-// "try" is what a program does that is not told otherwise.
+// "try" is the behaviour of a program that is not told otherwise.
 std::string wish(bool value) { return value ? "try" : "n"; }
 
 std::string bytes(std::size_t value) {
@@ -32,8 +32,8 @@ std::string bytes(std::size_t value) {
     return value % kKilo == 0 ? std::to_string(value / kKilo) + "k" : std::to_string(value);
 }
 
-// What the adapter's code stands for, rounded down to whole milliseconds or microseconds: read_options() rounds up to
-// the next step, which is the same code.
+// The meaning of the adapter's code, rounded down to whole milliseconds or
+// microseconds: read_options() rounds up to the next step, which is the same code.
 std::string step(double seconds) {
     constexpr double kMilli = 1e-3, kMicro = 1e-6;
     return seconds >= kMilli ? std::to_string(static_cast<unsigned>(seconds / kMilli)) + "ms"
@@ -47,15 +47,15 @@ std::string list(const std::vector<std::uint8_t>& values) {
 }
 
 // ---- Help texts
-// Where a line that begins at `at` goes on: lists hang, other lines do not.
+// The column where a line that begins at `at` goes on: lists hang, other lines do not.
 std::size_t hanging(const std::string& text, std::size_t at) {
     const std::size_t word = text.find_first_not_of(' ', at), leading = word - at;
     if (leading == 0) return 0;
     return leading + (text[word] == '-' ? 2 : 4);
 }
 
-// Breaks lines that would be too wide in UCX's output. Lines that a text breaks itself stay; what is broken here goes
-// on below the beginning of its line.
+// Breaks lines that would be too wide in UCX's output. Lines that a text
+// breaks itself stay; the rest of a broken line goes on below its beginning.
 std::string wrapped(const std::string& text) {
     constexpr std::size_t kWidth = 100;
     std::string out;
@@ -90,7 +90,7 @@ public:
         variable.help = wrapped(heading(variable.group) + variable.help);
         list_.push_back(std::move(variable));
     }
-    // Those for users first, each group together.
+    // Variables for users first, each group together.
     [[nodiscard]] std::vector<Variable> take() {
         std::ranges::stable_sort(list_, {}, &Variable::group);
         return std::move(list_);

@@ -13,19 +13,19 @@
 
 namespace ucx_mp::face {
 
-// What a variable is about. Its help text begins with that word. Users need the groups before `tuning`; the rest is for
-// experiments, and comes last in every listing.
+// The subject of a variable. Its help text begins with that word. Users need the groups
+// before `tuning`; the rest is for experiments, and comes last in every listing.
 enum class Group { paths, scheduling, memory, faults, connections, tuning };
 [[nodiscard]] const char* heading(Group group); // "Paths: " and so on, "Internal tuning: "
 
-// What UCX's parser takes, and the type that it writes.
+// The syntax that UCX's parser takes, and the type that it writes.
 enum class Syntax {
     boolean, // int
     ternary, // int: yes, no, try
     count,   // char*: a number, as it was typed
-    bytes,   // char*: likewise, with units
-    amount,  // char*: likewise, or "auto", or "inf"
-    time,    // char*: likewise, with units
+    bytes,   // char*: as typed, with units
+    amount,  // char*: as typed, or "auto", or "inf"
+    time,    // char*: as typed, with units
     text,    // char*
     texts,   // char** and unsigned
     choice,  // unsigned: which of `choices`

@@ -1,4 +1,4 @@
-// What UCX's virtual file system shows of an interface: its statistics, and those of each endpoint's channel.
+// An interface in UCX's virtual file system: its statistics, and those of each endpoint's channel.
 #include "uct_mp/channel/statistics.h"
 #include "uct_mp/ucx/iface.h"
 

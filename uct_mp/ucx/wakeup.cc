@@ -17,7 +17,7 @@ ucs_status_t Wakeup::open(channel::Interface& core, UcxServices& services) {
     if (event_fd_ >= 0 && timer_fd_ >= 0) {
         bool good = true;
         std::vector<int> fds{core.event_fd(), timer_fd_};
-        // The asynchronous side answers peers; what progress must know of that wakes us, too.
+        // The asynchronous side answers peers; news for progress wake us, too.
         if (services.async()) fds.push_back(services.wake_fd());
         for (const int fd : fds) {
             epoll_event event{};
@@ -43,7 +43,7 @@ ucs_status_t Wakeup::fd(channel::Interface& core, UcxServices& services, int* ou
 }
 
 ucs_status_t Wakeup::arm(channel::Interface& core, UcxServices& services) {
-    services.drain_wake(); // before the core looks for what it announced
+    services.drain_wake(); // before the core looks for the news
     // First the core: it may ask a peer (see Interface::next_watch), which the timer then waits for anew.
     const Status status = core.arm();
     if (status != Status::ok) return to_ucs(status);

@@ -21,8 +21,8 @@ public:
         if (!handle) handle = create_ah(devices.device_of(rail), rail, to, service_level);
         return handle.get();
     }
-    // Takes those of a rail out: its own address has another place in the adapter's table than when they were made.
-    // They must be kept until what has been posted with them is back.
+    // Takes a rail's handles out: its own address has another place in the adapter's table than when
+    // they were made. They must be kept until the requests that were posted with them are back.
     [[nodiscard]] std::vector<AddressHandle> take(unsigned rail) {
         std::vector<AddressHandle> out;
         for (auto& [key, handle] : handles_)

@@ -8,10 +8,10 @@ namespace ucx_mp::verbs {
 namespace {
 
 constexpr unsigned kReads = 8;
-constexpr double kNominalError = 100e-6;    // what an oscillator may be off
-constexpr double kGoodSlope = 2e-6;         // error of a slope that is good enough to begin the next one
-constexpr double kNominalTolerance = 0.001; // of an adapter's frequency: what it is used for in counting wraps
-constexpr double kNominalTrust = 0.01;      // farther off: a clock that was set anew, not a slope
+constexpr double kNominalError = 100e-6;    // possible error of an oscillator
+constexpr double kGoodSlope = 2e-6;         // relative error of a slope that is good enough to begin the next one
+constexpr double kNominalTolerance = 0.001; // of an adapter's frequency, for counting wraps
+constexpr double kNominalTrust = 0.01;      // farther off: a clock that was set anew, no slope
 
 struct Sample {
     std::uint64_t ticks = 0;
@@ -78,10 +78,10 @@ void ClockFit::add_point(std::uint64_t ticks, Nanos before, Nanos after, double 
         anchor(ticks, middle, width);
         rebase(ticks, middle);
     } else {
-        // What the fit says of this reading is better than the middle of a wide one, as long as it lies within it.
+        // The fit is better than the middle of a wide reading, as long as it lies within it.
         const double step = std::min(ns_per_tick_ * elapsed(base_ticks_, std::min(base_host_, middle)), 1e18);
         rebase(ticks, std::clamp(base_host_ + static_cast<Nanos>(step), before, after));
-        // Points that are close together, or one of them wide, would make the slope worse than the one we have.
+        // Points that are close together, or one of them wide, would make the slope worse than the present one.
         const double error = distance > 0 ? uncertain / distance : 1;
         if (error <= std::max(slope_error_, kGoodSlope)) {
             ns_per_tick_ = slope;

@@ -1,5 +1,5 @@
-// Maps an adapter's completion clock to the host's (Services::now): an affine fit, calibrated off the data path, since
-// reading an adapter's clock costs microseconds on hardware.
+// Maps an adapter's completion clock to the host's (Services::now). It is an affine fit,
+// calibrated off the data path, since reading an adapter's clock costs microseconds on hardware.
 //
 // Threads: the thread that progresses the interface. Error: below the time of one ibv_query_rt_values_ex.
 #pragma once
@@ -39,13 +39,13 @@ private:
         anchor_width_ = width;
     }
 
-    // The latest reading: from here to_host() counts.
+    // The latest reading, from which to_host() counts.
     std::uint64_t base_ticks_ = 0;
     Nanos base_host_ = 0;
     double ns_per_tick_ = 1;
     double slope_error_ = 0;   // relative, a bound
     unsigned unused_bits_ = 0; // 64 - valid bits of the counter
-    // The reading that the next slope is measured from; 0: not calibrated yet.
+    // The reading from which the next slope is measured; 0: not calibrated yet.
     std::uint64_t anchor_ticks_ = 0;
     Nanos anchor_host_ = 0, anchor_width_ = 0;
 };

@@ -29,7 +29,7 @@ struct Port {
     [[nodiscard]] bool is_rail() const { return use == PortUse::active || use == PortUse::inactive; }
 };
 
-// An adapter of this host, whether we shall use it or not.
+// An adapter of this host, used or not.
 struct Adapter {
     std::string name;
     std::uint64_t guid = 0;
@@ -57,7 +57,7 @@ Adapter look_at(ibv_device* device, std::uint16_t partition) {
         out.context.reset();
         // Containers show all adapters of their host, and let few of them be opened.
         const bool forbidden = error == EACCES || error == EPERM || error == ENOENT;
-        // Nor is the adapter to blame where this process lacks something.
+        // Nor is the adapter to blame for a resource that this process lacks.
         const bool ours = error == EMFILE || error == ENFILE || error == ENOMEM;
         if (ours) out.trouble += ": this process or host lacks it, the adapter is left out";
         out.dead = device->transport_type == IBV_TRANSPORT_IB && !forbidden && !ours;
@@ -74,7 +74,7 @@ Adapter look_at(ibv_device* device, std::uint16_t partition) {
         Port& port = out.ports[i];
         port.rail.partition = partition;
         port.use = query_port(out.context.get(), static_cast<std::uint8_t>(i + 1), port.rail);
-        // iWARP and vendors' own transports have ports, but not of this kind.
+        // iWARP and vendors' own transports have ports, but not of these kinds.
         if (device->transport_type != IBV_TRANSPORT_IB) port.use = PortUse::foreign;
         port.rail.name = out.name + ":" + std::to_string(i + 1);
     }
@@ -84,7 +84,7 @@ Adapter look_at(ibv_device* device, std::uint16_t partition) {
     return out;
 }
 
-// A dead adapter's ports are taken to be like those of the first that lives.
+// A dead adapter's ports are taken to be like those of the first adapter that lives.
 void guess_ports(std::vector<Adapter>& adapters) {
     const auto has_rail = [](const Adapter& a) { return a.context && std::ranges::any_of(a.ports, &Port::is_rail); };
     const auto model = std::ranges::find_if(adapters, has_rail);
@@ -159,7 +159,7 @@ std::vector<Choice> ports_of(const std::vector<Adapter>& adapters, std::size_t a
     return out;
 }
 
-// What one element of the variable means; empty: `reason`.
+// The ports that one element of the variable means; empty: `reason`.
 std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view value, std::string& reason) {
     if (value.empty()) {
         reason = "is empty";
@@ -183,7 +183,7 @@ std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view
         reason = "can't be used (" + adapter->trouble + ")";
         return {};
     }
-    if (number.data() == nullptr) { // the adapter: the ports that work, and those that may come up
+    if (number.data() == nullptr) { // an adapter: its ports that work, and those that may come up
         std::vector<Choice> out = ports_of(adapters, index, false);
         if (out.empty()) reason = "has no InfiniBand or RoCE port";
         return out;
@@ -204,7 +204,7 @@ std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view
     return {};
 }
 
-// Also with this one there are not too many rails, and not too many adapters.
+// With this one, too, there are not too many rails, and not too many adapters.
 bool has_room(const std::vector<Choice>& chosen, const Choice& more) {
     std::vector<std::size_t> used{more.adapter};
     for (const Choice& choice : chosen)
@@ -254,7 +254,7 @@ Status check_partition(const std::vector<Adapter>& adapters, std::uint16_t parti
     return Status::invalid_param;
 }
 
-// In the order of discovery, but if there are too many, those that are down are left out first.
+// In the order of discovery; if there are too many, ports that are down are left out first.
 Status choose_all(const std::vector<Adapter>& adapters, std::vector<Choice>& out, std::string& error) {
     const auto take = [&](bool only_active) {
         for (std::size_t i = 0; i < adapters.size(); ++i)
@@ -314,7 +314,7 @@ bool answers(const Device& device) {
     return ibv_query_device(device.context.get(), &attributes) == 0;
 }
 
-// What all of them can do, on the first one.
+// Abilities that all adapters have, on the first one.
 Device least(const std::vector<Device>& devices) {
     Device out = devices.front();
     for (const Device& device : devices) {
@@ -348,8 +348,8 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
     if (failed(choice)) return choice;
 
     DeviceSet made;
-    // Devices in the order of their GUIDs: the first is every process's choice where one per host must be agreed on. It
-    // must be one that works, therefore those without an active port are last.
+    // Devices in the order of their GUIDs: every process takes the first where one per host
+    // must be agreed on. It must be one that works, so those without an active port are last.
     std::vector<bool> idle(adapters.size(), true);
     for (const auto& [adapter, port] : chosen)
         if (adapters[adapter].ports[port].use == PortUse::active) idle[adapter] = false;
@@ -377,7 +377,7 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
         const bool optional = idle[adapter] && config.rails.empty();
         std::string trouble;
         const Status status = make_device(adapters[adapter], adapters[adapter].ports[port].rail, device, trouble);
-        if (is_dead(device) || !answers(device)) { // since it was looked at; and what it seems to lack says nothing
+        if (is_dead(device) || !answers(device)) { // it died since the last look; what it seems to lack says nothing
             adapters[adapter].trouble = trouble.empty() ? "it has died" : trouble;
             dead.push_back(adapter);
             continue;

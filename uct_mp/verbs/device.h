@@ -1,8 +1,8 @@
 // The adapters of this host that a memory domain uses, and their ports as rails.
 //
-// Threads: opened and closed by one thread; const afterwards and readable by all (rates and states of rails change: see
-// path/). Who wants to go on with a device that has died and is there again has a copy of his own. Units: bytes, bytes
-// per nanosecond.
+// Threads: opened and closed by one thread; const afterwards and readable by all (rates
+// and states of rails change: see path/). A user that goes on with a device that has
+// died and is there again has a copy of its own. Units: bytes, bytes per nanosecond.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr unsigned kMaxRails = 16;
 
 class Registry;
 
-// One life of it (registry.h). Copies are of the same life; the last one closes it.
+// One life of a device (registry.h). Copies are of the same life; the last one closes it.
 struct Device {
     std::shared_ptr<ibv_context> context;
     std::shared_ptr<ibv_pd> pd;
@@ -40,7 +40,7 @@ struct Device {
     bool has_apm = false;                 // automatic path migration
     bool has_timestamps = false;          // ibv_cq_ex with completion timestamps, and a clock that can be read
     double ns_per_tick = 1;               // nominal, of the completion clock
-    unsigned timestamp_bits = 64;         // of a completion timestamp that count; the counter wraps behind them
+    unsigned timestamp_bits = 64;         // valid bits of a completion timestamp; then the counter wraps
     std::uint8_t life = 0;                // how often it has been opened again; kLastLife at most
     std::shared_ptr<DeviceEvents> events; // shared by all who use the device
 };
@@ -55,17 +55,17 @@ struct Rail {
     std::uint64_t subnet_prefix = 0; // RoCE: network_of()
     std::uint64_t port_guid = 0;     // of GID 0
     bool ethernet = false;           // RoCE: no LIDs, but
-    Gid gid{};                       // the address that we use, and
+    Gid gid{};                       // the address in use, and
     std::uint8_t gid_index = 0;      // its place in the adapter's table when it was looked up: gid_index_now()
     std::uint16_t partition = 0;     // InfiniBand: number of the partition that is wanted (DeviceConfig), and
     std::uint16_t in_use = 0;        // number of the key that it was last active with: kept while the port has it
-    std::uint16_t pkey = 0xffff;     // the key in use; 0: the port has none that fits, and is not active;
+    std::uint16_t pkey = 0xffff;     // the key in use; 0: the port has no fitting one, and is not active
     std::uint16_t pkey_index = 0;    // its place in the port's table
     bool roce_2 = false;             // version 2, else 1
     ibv_mtu mtu = IBV_MTU_1024;      // active
     double rate = 1;                 // bytes/ns of payload that the link can carry (after encoding)
     std::string name;                // "softhca_0:1"
-    bool active = true;              // when it was asked last; false: LID, MTU and rate may be none or old
+    bool active = true;              // at the last query; false: LID, MTU and rate may be none or old
 };
 
 struct DeviceConfig {
@@ -84,11 +84,11 @@ public:
     // No device at all: Status::unreachable, error says why. A named rail that doesn't exist: invalid_param. A rail
     // that is not active is kept, it may come up. (But an adapter that nobody has named is left out if it has no active
     // port, and either fails or lacks the DC transport that others have.)
-    // An adapter that is dead already is kept, too, as the last ones: its events say so (`fatal`). What is not known of
-    // it is taken to be as with those that live: its ports, and what it can do. Its context is one of theirs. One that
-    // we may not open is none of ours, unless it is named.
+    // An adapter that is dead already is kept, too, behind the others: its events say so (`fatal`).
+    // Its unknown ports and abilities are taken to be as with those that live. Its context is one
+    // of theirs. An adapter that we may not open is none of ours, unless it is named.
     [[nodiscard]] static Status open(const DeviceConfig& config, DeviceSet& out, std::string& error);
-    // Names and cheap facts only (no protection domain): what a query of resources needs. Never fails; empty if none.
+    // Names and cheap facts only (no protection domain), for a query of resources. Never fails; empty if none.
     [[nodiscard]] static std::vector<std::string> active_ports();
     [[nodiscard]] static bool has_ports(); // active or down: one that comes up would be a rail
 
@@ -108,20 +108,21 @@ private:
     std::vector<Rail> rails_;
 };
 
-// RoCE: where in the table our address is now; when an interface has been down it may be somewhere else. Asks the
-// adapter. Not there (any more): where it was.
+// RoCE: the present place of our address in the table; an interface that has been down
+// may have another one. Asks the adapter. If it is not there (any more): the last place.
 [[nodiscard]] std::uint8_t gid_index_now(ibv_context* context, const Rail& rail);
 
-// It has died, as far as has been heard. Asks for its events.
+// Whether it has died, by the events so far. Asks for its events.
 [[nodiscard]] bool is_dead(const Device& device);
 
-// The device after its death, if it is there again (by its GUID) and can do what it could. False: `trouble` says why.
-// One that has died in its last life is not opened again: keys of its first one could not be told from those of now.
+// The device after its death, if it is there again (by its GUID) with its old abilities. False: `trouble` says why.
+// Not after its last life: keys of its first one could not be told from those of now.
 inline constexpr std::uint8_t kLastLife = 240;
 [[nodiscard]] bool open_again(const Device& dead, Device& out, std::string& trouble);
 
-// Asks the port again and updates what may have changed (LID, LMC, prefix, partition key, GID, MTU, rate, active). For
-// a copy of a rail, held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.
+// Asks the port again and updates the properties that may have changed (LID, LMC, prefix, partition key, GID, MTU,
+// rate, active). For a copy of a rail, held by a reader of port events. False: the device does not answer, nothing
+// changed. Slow path.
 [[nodiscard]] bool refresh(const Device& device, Rail& rail);
 
 } // namespace ucx_mp::verbs

@@ -15,7 +15,7 @@ bool DeviceEvents::start(ibv_context* context) {
 void DeviceEvents::read() {
     if (!context_) return;
     const std::unique_lock lock(reading_, std::try_to_lock);
-    if (!lock.owns_lock()) return; // somebody is at it
+    if (!lock.owns_lock()) return; // another thread reads them
     ibv_async_event event;
     while (ibv_get_async_event(context_, &event) == 0) {
         const ibv_event_type type = event.event_type;

@@ -1,5 +1,6 @@
 // Port and device events of one open device, for any number of readers. An event can be taken from the device once
-// only, while every interface on it wants to know. Whoever looks takes what is there and counts it for all.
+// only, while every interface on it wants to know. So each reader takes all events that are there and counts them for
+// all.
 //
 // Threads: any.
 #pragma once
@@ -17,15 +18,15 @@ namespace ucx_mp::verbs {
 class DeviceEvents {
 public:
     static constexpr unsigned kMaxPorts = 16;
-    // What a reader has seen so far; counters that wrap.
+    // A reader's position; counters that wrap.
     struct Seen {
         std::uint32_t downs = 0, ups = 0, fatal = 0;
-        std::uint32_t renewals = 0; // its LID, GID or partition keys may be others
+        std::uint32_t renewals = 0; // its LID, GID or partition keys may have changed
     };
 
-    // The device's descriptor is set to not block: reading asks it, and waits for nothing. False: errno.
+    // Sets the device's descriptor to not block: reading asks it, and waits for nothing. False: errno.
     [[nodiscard]] bool start(ibv_context* context);
-    // Instead of start(): it could not be opened, and counts as one that has died.
+    // Replaces start(): the device could not be opened, and counts as one that has died.
     void start_dead() { fatal_.store(1, std::memory_order_release); }
     void read();
     [[nodiscard]] Seen seen(unsigned port) const {
@@ -34,8 +35,8 @@ public:
                 fatal_.load(std::memory_order_acquire), renewals_[port].load(std::memory_order_acquire)};
     }
 
-    // Queue pairs that have migrated (APM), ever; the numbers of those since a count (which becomes that of now). If
-    // more than are kept have, the oldest are missing.
+    // Queue pairs that have migrated (APM), ever; the numbers of those since a count (which
+    // becomes the present one). If more have migrated than are kept, the oldest are missing.
     [[nodiscard]] std::uint32_t migrations() const { return migrations_.load(std::memory_order_acquire); }
     [[nodiscard]] std::vector<std::uint32_t> migrated_since(std::uint32_t& count) const;
 

@@ -75,7 +75,7 @@ bool in_network(const Gid& gid, std::uint64_t network) {
 
 std::optional<Gid> sender_of(std::span<const std::uint8_t, kGlobalHeader> header, bool ipv4) {
     Gid gid{};
-    if (ipv4) { // 20 bytes of no meaning, then the header: version and length, ..., source, destination
+    if (ipv4) { // 20 bytes without meaning, then the header: version and length, ..., source, destination
         if (header[20] >> 4 != 4) return std::nullopt;
         gid[10] = gid[11] = 0xff;
         std::memcpy(gid.data() + kMapped, &header[32], 4);

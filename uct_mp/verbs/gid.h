@@ -1,4 +1,4 @@
-// Addresses of RoCE ports: GIDs, the IP networks that they are in, and which of a port's many to use. Pure.
+// Addresses of RoCE ports: GIDs, their IP networks, and the choice among a port's many. Pure.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ using Gid = std::array<std::uint8_t, 16>; // network byte order; all zero: none 
 [[nodiscard]] bool is_ipv4(const Gid& gid);           // ::ffff:a.b.c.d
 [[nodiscard]] Gid gid_of_ipv4(std::uint32_t address); // host byte order
 [[nodiscard]] std::uint32_t ipv4_of(const Gid& gid);
-// Something that a datagram can be sent to: no multicast, not unspecified, not loop-back.
+// Whether a datagram can be sent there: no multicast, not unspecified, not loop-back.
 [[nodiscard]] bool is_unicast(const Gid& gid);
 [[nodiscard]] std::string to_string(const Gid& gid);
 
@@ -35,7 +35,7 @@ struct GidEntry {
     Gid gid{};
     std::uint8_t index = 0;
     bool version_2 = false;     // RoCE v2 (UDP, routable), else v1
-    unsigned prefix_length = 0; // of IPv4; 0: unknown
+    unsigned prefix_length = 0; // for IPv4; 0: unknown
 };
 // Both sides have to choose the same kind, so the order is fixed: RoCE v2 before v1; IPv4 before IPv6, global before
 // link-local; then the lowest index. nullptr: there is none.

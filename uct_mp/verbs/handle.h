@@ -1,5 +1,5 @@
 // Owners of verbs objects. Move-only; destroyed in the reverse order of their members. Destroying fails only through a
-// mistake of ours (a parent before its child) or a dead device, and neither can be helped then: the result is ignored.
+// mistake of ours (a parent before its child) or a dead device; neither can be helped then, so the result is ignored.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -51,8 +51,8 @@ struct Table {
     [[nodiscard]] std::size_t home(std::uint64_t tag) const {
         return (static_cast<std::uint32_t>(tag) * 0x9e3779b97f4a7c15ull >> 32) & mask;
     }
-    // The entry's slot, or the free one where it belongs. At most half of the slots are in use, so there is one; a
-    // reader beside a writer may meet anything, hence the bound.
+    // The entry's slot, or the free one where it belongs. At most half of the slots are in
+    // use, so there is one. A reader beside a writer may meet anything, hence the bound.
     [[nodiscard]] std::size_t find(std::uint64_t tag) const {
         std::size_t i = home(tag);
         for (std::size_t n = 0; n < mask; ++n, i = (i + 1) & mask) {
@@ -66,8 +66,8 @@ struct Table {
     std::size_t mask;
 };
 
-// How often this process is a forked child. Nothing is locked before fork(): whoever else prepares for it may unmap
-// memory then.
+// How often this process is a forked child. Nothing is locked
+// before fork(): other handlers for it may unmap memory then.
 std::atomic<unsigned> g_forks{0};
 unsigned count_forks() {
     static const int result = pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
@@ -80,7 +80,7 @@ bool has_membarrier() {
     static const bool has = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
     return has;
 }
-// What users have stored before they looked into the table is seen, and who looks from now on sees what has changed.
+// Makes seen what users stored before they looked into the table; later readers see the change.
 void meet_users() {
     if (!has_membarrier() || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;
     (void)membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); // a forked child, perhaps
@@ -105,7 +105,7 @@ struct KeyTable::Impl {
     // Sequentially consistent: visible to all before erase() returns.
     void end_change() { sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
-    // With the mutex held; `larger` has been made without it.
+    // Called with the mutex held; `larger` has been made without it.
     void adopt(std::unique_ptr<Table> larger) {
         for (const Slot& slot : tables.back()->slots)
             if (const Entry e = slot.load(); e.tag) larger->slots[larger->find(e.tag)].store(e);
@@ -115,15 +115,15 @@ struct KeyTable::Impl {
         end_change();
     }
     [[nodiscard]] bool full() const { return (used + 1) * 2 > tables.back()->slots.size(); }
-    // It is the parent's, and this is a child: a thread that is not here may hold the mutex, or be a user.
+    // The table is the parent's, and this is a child: a thread that is not here may hold the mutex, or be a user.
     [[nodiscard]] bool is_inherited() const { return made_in != g_forks.load(std::memory_order_relaxed); }
 
-    // Nothing more begins there. What has begun is awaited when somebody unmaps it, or there are many.
+    // No operation begins there any more. Running ones are awaited when somebody unmaps memory, or there are many.
     void retire(std::uint64_t address, std::uint64_t length) {
         retired[retired_count++] = {address, address + (length - 1)};
         if (retired_count == retired.size()) await_users();
     }
-    // Nobody is at work any more in what has been retired. No bound: each is through in a few instructions.
+    // Waits until nobody uses the retired tables any more. No bound: each use takes a few instructions.
     void await_users() {
         meet_users();
         for (const User* user = users; user; user = user->next_)
@@ -155,8 +155,8 @@ struct KeyTable::Impl {
         if (--used == 0) lowest = ~std::uint64_t{0}, highest = 0;
     }
 
-    std::uint64_t lowest = ~std::uint64_t{0}, highest = 0; // all memory that is in it lies between them
-    const unsigned made_in;                                // g_forks then
+    std::uint64_t lowest = ~std::uint64_t{0}, highest = 0; // all memory of the table lies between them
+    const unsigned made_in;                                // value of g_forks then
     std::mutex mutex;
     User* users = nullptr;
     std::array<Range, 32> retired;
@@ -207,7 +207,7 @@ void KeyTable::insert(Key key, std::uint64_t address, std::uint64_t length) {
     slot.store(entry);
     impl_->end_change();
     if (before.tag) impl_->retire(before.address, before.length);
-    guard.unlock(); // before `larger` goes, if another thread was first
+    guard.unlock(); // if another thread was first, `larger` is freed: not under the lock
 }
 
 void KeyTable::erase(Key key) {
@@ -233,7 +233,7 @@ void KeyTable::unmapped(std::uint64_t address, std::uint64_t length) {
     impl_->await_users();
 }
 
-// What overlaps; false: nothing does.
+// Takes out entries that overlap; false: there are none.
 bool KeyTable::Impl::take_out(const Range& range) {
     const auto [address, last] = range;
     bool any = false;
@@ -246,8 +246,8 @@ bool KeyTable::Impl::take_out(const Range& range) {
             continue;
         }
         any = true;
-        // A region may be larger than what is used of it: a cache registers whole blocks of a heap that gives back its
-        // end.
+        // A region may be larger than its used part: a cache
+        // registers whole blocks of a heap that gives back its end.
         const std::uint64_t before = address > e.address ? address - e.address : 0,
                             behind = last < end ? end - last : 0;
         if (before == 0 && behind == 0) {

@@ -1,20 +1,20 @@
-// Which memory may be changed by atomics that the transport executes itself at the target: key -> range. The key is the
-// region's own name (MemoryKeys::id), since keys of adapters come and go with these. Only memory that its owner
-// offers is in it: whose keys have been packed for a peer. The adapter checks keys of its own operations; for these we
-// are the adapter.
+// The memory that atomics may change which the transport itself executes at the target: key ->
+// range. The key is the region's own name (MemoryKeys::id), since keys of adapters come and go
+// with these. Only memory that its owner offers is in it: its keys have been packed for a
+// peer. The adapter checks keys of its own operations; for these the transport is the adapter.
 //
 // Threads: insert and erase under a lock (registration is slow path), allows() from any progress thread without one
 // (readers retry while a writer is busy). An erased key is refused as soon as erase() has returned, except to an
 // operation that is being executed at that moment. So: insert() after registering, erase() before deregistering (the
 // adapter may give the key to somebody else at once).
 //
-// An adapter keeps the pages of memory that its owner unmaps; we would be killed. So who unmaps calls unmapped()
-// before, from a hook of munmap() perhaps: nothing here allocates or frees while the lock is held. It waits for
-// operations that are being executed there (User), of keys that have been erased, too. An operation takes a few
-// instructions and calls nothing, so that ends soon, and nobody can wait for himself.
+// An adapter keeps the pages of memory that its owner unmaps; this process would be killed. So unmapped() is
+// called before memory is unmapped, from a hook of munmap() perhaps: nothing here allocates or frees while the
+// lock is held. It waits for operations that are being executed there (User), also by keys that have been erased.
+// An operation takes a few instructions and calls nothing, so that ends soon, and no thread can wait for itself.
 //
-// A forked child executes nothing of its parent's, whose threads it has not got: no table that was there before fork()
-// does anything, or waits for anybody, in the child.
+// A forked child executes no operation of its parent, whose threads it does not have:
+// no table from before fork() does anything, or waits for anybody, in the child.
 #pragma once
 
 #include <atomic>
@@ -35,20 +35,20 @@ public:
     void insert(Key key, std::uint64_t address, std::uint64_t length);
     void erase(Key key); // of an unknown key: no effect
     void unmapped(std::uint64_t address,
-                  std::uint64_t length); // what overlaps is taken out; of a region cut in two the larger part stays
+                  std::uint64_t length); // takes overlaps out; of a region cut in two the larger part stays
     // [address, address + length) lies within the region of this key (no overflow), length > 0.
     [[nodiscard]] bool allows(Key key, std::uint64_t address, std::uint64_t length) const;
 
-    // Who executes operations there: one at a time. It is gone before the table.
+    // A thread that executes operations there, one at a time. It is gone before the table.
     class User {
     public:
         explicit User(const KeyTable& table);
         User(const User&) = delete;
         ~User();
-        // allows(), of kMost bytes at most; and the memory stays mapped until leave(), which follows in any case.
+        // allows(), for kMost bytes at most; the memory stays mapped until leave(), which follows in any case
         [[nodiscard]] bool enter(Key key, std::uint64_t address, std::uint64_t length) {
             at_.store(address, std::memory_order_relaxed);
-            // Who unmaps lets this thread pass a barrier (membarrier). Where that is not possible, it is here.
+            // An unmapping thread lets this one pass a barrier (membarrier). Where that is not possible, it is here.
             std::atomic_signal_fence(std::memory_order_seq_cst);
             if (fences_) [[unlikely]]
                 at_.exchange(address, std::memory_order_seq_cst);

@@ -56,7 +56,7 @@ Status register_once(const DeviceSet& devices, void* address, std::size_t length
     out.reset();
     Registry& registry = *devices.registry();
     const std::size_t count = devices.devices().size();
-    std::array<Device, kMaxDevices> present; // kept: another life may begin while we are at it
+    std::array<Device, kMaxDevices> present; // kept: another life may begin meanwhile
     std::array<MemoryRegion, kMaxDevices> made;
     // Again for a device that has been opened anew meanwhile.
     bool current = false;
@@ -106,7 +106,7 @@ void Registration::set_key(const Device& device, MemoryRegion region) {
     for (MemoryKeys* copy : copies_) set(*copy);
     if (region) registry_->locked_ += length_;
     if (mr[i]) registry_->locked_ -= length_;
-    mr[i] = std::move(region); // what it was goes now, before its protection domain
+    mr[i] = std::move(region); // the former region goes now, before its protection domain
     pds_[i] = device.pd;
 }
 

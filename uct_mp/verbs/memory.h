@@ -21,7 +21,7 @@ namespace ucx_mp::verbs {
 class Registry;
 struct RemoteKeys;
 
-// What the data path knows of registered memory. Stays where it is: operations under way point to its keys.
+// The data path's view of registered memory. It stays in place: operations under way point to its keys.
 struct MemoryKeys {
     std::array<std::uint32_t, kMaxDevices> lkey{};
     std::array<std::uint32_t, kMaxDevices> rkey{};
@@ -32,7 +32,7 @@ struct MemoryKeys {
     [[nodiscard]] std::uint8_t life(unsigned device) const { return static_cast<std::uint8_t>(lives >> (8 * device)); }
 };
 
-// One memory region per device, all of them or none; but devices that have died have none until they are there again.
+// One memory region per device, all or none. But devices that have died have none until they are there again.
 class Registration : public MemoryKeys {
 public:
     Registration() = default;
@@ -40,10 +40,10 @@ public:
     ~Registration() { reset(); }
     void reset();
 
-    // `copy` has the same keys from now on, also when they are made anew, until drop_copy(). It lives as long as this.
+    // Gives `copy` the same keys, also when they are made anew, until drop_copy(). It lives as long as this.
     void add_copy(MemoryKeys& copy);
     void drop_copy(const MemoryKeys& copy);
-    // Writes packed_keys_size(count) bytes, of all devices at one moment. From now on peers may ask for its keys.
+    // Writes packed_keys_size(count) bytes, for all devices at one moment. From now on peers may ask for its keys.
     void pack(void* out);
     void withdraw(); // ... and from now on they may not
     // The present keys, for its owner.
@@ -55,7 +55,7 @@ private:
     friend class Registry;
     friend Status register_once(const DeviceSet&, void*, std::size_t, int, Registration&);
     void set_key(const Device& device, MemoryRegion region); // with the registry's lock held
-    void copy_keys(RemoteKeys& out) const;                   // likewise
+    void copy_keys(RemoteKeys& out) const;                   // with the registry's lock held, too
 
     std::shared_ptr<Registry> registry_; // set while registered
     void* address_ = nullptr;
@@ -63,21 +63,21 @@ private:
     int access_ = 0;
     bool packed_ = false;
     std::vector<MemoryKeys*> copies_;
-    std::array<std::shared_ptr<ibv_pd>, kMaxDevices> pds_; // of `mr`: kept for as long as these are there
+    std::array<std::shared_ptr<ibv_pd>, kMaxDevices> pds_; // for `mr`: kept for as long as these are there
 };
 
-// IBV_ACCESS_* in `access`: as given, never weakened. Memory that is read-only for this process can be registered
-// without LOCAL_WRITE, REMOTE_WRITE and REMOTE_ATOMIC only; with them, current kernels refuse (invalid_param, errno
-// EFAULT). Either every device has it afterwards or `out` is empty; errno tells why. Where no more memory may be
-// locked, what is registered and unused is given back (Registry::set_relief), and it is tried again. register_once()
-// does not.
+// IBV_ACCESS_* in `access`: as given, never weakened. Memory that is read-only for this process
+// can be registered without LOCAL_WRITE, REMOTE_WRITE and REMOTE_ATOMIC only; with them,
+// current kernels refuse (invalid_param, errno EFAULT). Either every device has it afterwards
+// or `out` is empty; errno tells why. Where no more memory may be locked, unused registered
+// memory is given back (Registry::set_relief), and it is tried again. register_once() does not.
 [[nodiscard]] Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access,
                                      Registration& out);
 [[nodiscard]] Status register_once(const DeviceSet& devices, void* address, std::size_t length, int access,
                                    Registration& out);
 
-// Why memory could not be registered, for people: what `error` means, and for ENOMEM what to do about it. `who`: how
-// much is locked by whom.
+// Why memory could not be registered, for people: the meaning of `error`,
+// and for ENOMEM what to do about it. `who`: who has locked how much.
 [[nodiscard]] std::string registration_trouble(int error, const std::string& who = {});
 
 struct RemoteKeys {
@@ -90,8 +90,8 @@ struct RemoteKeys {
 };
 inline constexpr std::size_t packed_keys_size(unsigned devices) { return 9 + 5 * devices; }
 void pack_keys(const MemoryKeys& keys, void* out); // packed_keys_size(count) bytes; see Registration::pack
-// False: not something that pack_keys has written (count out of range). Reads at most packed_keys_size(kMaxDevices)
-// bytes.
+// False: not written by pack_keys (count out of range).
+// Reads at most packed_keys_size(kMaxDevices) bytes.
 [[nodiscard]] bool unpack_keys(const void* in, RemoteKeys& out);
 
 } // namespace ucx_mp::verbs

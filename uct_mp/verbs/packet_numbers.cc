@@ -67,7 +67,7 @@ bool tells_packet_numbers(const Device& device, const Rail& rail, const std::ato
 
 std::unique_ptr<PacketNumberTest> PacketNumberTest::begin(Services& services, const Device& device, const Rail& rail) {
     auto shared = std::make_shared<Shared>();
-    // The device stays open for as long as it is used there.
+    // The device stays open as long as the test uses it.
     const bool taken = services.aside([shared, device, rail] {
         const bool tells = tells_packet_numbers(device, rail, &shared->stop);
         shared->state.store(tells ? State::yes : State::no, std::memory_order_release);

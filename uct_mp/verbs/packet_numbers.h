@@ -12,19 +12,19 @@
 
 namespace ucx_mp::verbs {
 
-// Tried with a pair of queue pairs that are connected with each other over the rail's port. There are some writes of
-// nothing, then the numbers are asked for, with the queue pair alive and in the error state. False also if the port is
-// not active, and soon after `stop` (may be null) has become true.
+// Tries with a pair of queue pairs that are connected with each other over the rail's port. It
+// posts some empty writes, then asks for the numbers, with the queue pair alive and in the error
+// state. False also if the port is not active, and soon after `stop` (may be null) has become true.
 [[nodiscard]] bool tells_packet_numbers(const Device& device, const Rail& rail,
                                         const std::atomic<bool>* stop = nullptr);
 
-// The same beside everything else (Services::aside), for who must not wait: a dozen commands to the adapter, and that
-// second.
+// The same beside everything else (Services::aside), for a caller that
+// must not wait: a dozen commands to the adapter, and that second.
 class PacketNumberTest {
 public:
     enum class State : std::uint8_t { running, no, yes };
 
-    // null: another test, or something else, is under way there; to be tried again later.
+    // null: another test or command is under way there; to be tried again later
     [[nodiscard]] static std::unique_ptr<PacketNumberTest> begin(Services& services, const Device& device,
                                                                  const Rail& rail);
     ~PacketNumberTest() { shared_->stop.store(true, std::memory_order_relaxed); } // it ends soon, by itself

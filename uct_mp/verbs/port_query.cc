@@ -22,7 +22,7 @@ constexpr double kShortestWrap = 4e9; // ns
 
 unsigned at_least_0(int value) { return static_cast<unsigned>(std::max(value, 0)); }
 
-// The capability says that the device stamps; that such a queue can be made and the clock be read is tried.
+// The capability says that the device stamps. Whether such a queue can be made and the clock be read is tried.
 bool try_timestamps(ibv_context* context) {
     ibv_cq_init_attr_ex init{};
     init.cqe = 1;
@@ -46,7 +46,7 @@ void query_timestamps(Device& device, const ibv_device_attr_ex& a) {
     device.ns_per_tick = ns_per_tick;
 }
 
-// How long the prefix of an IPv4 address of this host is; 0: no interface has it.
+// The length of the prefix of an IPv4 address of this host; 0: no interface has it.
 unsigned prefix_length_of(std::uint32_t address) {
     ifaddrs* first = nullptr;
     if (getifaddrs(&first) != 0) return 0;
@@ -91,7 +91,7 @@ std::vector<GidEntry> roce_gids(ibv_context* context, std::uint8_t port) {
 constexpr std::uint16_t kFullMember = 0x8000;
 
 // As UCX's own transports: keys with the number 0 are free entries. Tables are long, and every look is a command.
-// Without a wish the key in use goes before the first one: the subnet manager may put others in front of it.
+// If no key is wanted, the one in use goes before the first one: the subnet manager may put others in front of it.
 void choose_pkey(ibv_context* context, unsigned entries, Rail& out) {
     out.pkey = 0;
     out.pkey_index = 0;
@@ -179,7 +179,7 @@ PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out) {
         out.gid_index = chosen->index;
         out.roce_2 = chosen->version_2;
         out.subnet_prefix = network_of(chosen->gid, chosen->prefix_length);
-    } else { // unspecified is what kernels before RoCE said of InfiniBand
+    } else { // kernels before RoCE said "unspecified" of InfiniBand
         out.lid = a.lid;
         out.lmc = a.lmc;
         out.subnet_prefix = be64toh(gid.global.subnet_prefix);

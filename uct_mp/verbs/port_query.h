@@ -1,4 +1,4 @@
-// What an adapter and its ports can do, asked of the adapter. Slow path; used when a domain is opened.
+// Abilities of an adapter and its ports, asked of the adapter. Slow path; used when a domain is opened.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ enum class PortUse : std::uint8_t {
     unknown,  // the adapter did not answer: errno
 };
 
-// Bytes per nanosecond of payload after encoding, from ibv_port_attr.active_speed and active_width (IB specification
-// 14.2.5.6). 0: a code that we don't know.
+// Bytes per nanosecond of payload after encoding, from ibv_port_attr.active_speed
+// and active_width (IB specification 14.2.5.6). 0: an unknown code.
 [[nodiscard]] double link_rate(unsigned active_speed, unsigned active_width);
 
-// How the port looks now; fills what belongs to the port (LID, LMC, prefix, GUID, partition key, GID, MTU, rate,
-// active), not indices and name. Rail::partition says which key is wanted.
+// The port's present properties (LID, LMC, prefix, GUID, partition key, GID, MTU,
+// rate, active), not indices and name. Rail::partition says which key is wanted.
 [[nodiscard]] PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out);
 
 // Limits, GUID, timestamps; needs `context` and `name`. 0 or errno.

@@ -32,8 +32,8 @@ QueuePair give_up(QueuePair qp, int error) {
 
 QueuePair if_good(QueuePair qp, int error) { return error ? give_up(std::move(qp), error) : std::move(qp); }
 
-// Some providers grant less inline space than asked for, others (mlx4, mlx5) refuse what doesn't fit in a work request:
-// ask for less until it does. `create` gets the capabilities and updates them to what is granted.
+// Some providers grant less inline space than asked for, others (mlx4, mlx5) refuse too much for a work
+// request: so ask for less until it fits. `create` gets the capabilities and updates them to the granted ones.
 template <class Create>
 QueuePair create_with_inline(ibv_qp_cap wanted, std::uint32_t* granted_inline, const Create& create) {
     for (std::uint32_t bytes = wanted.max_inline_data;; bytes /= 2) {
@@ -69,8 +69,8 @@ int rc_to_init(ibv_qp* qp, const Rail& rail) {
     return modify(qp, a, mask);
 }
 
-// Over RoCE every packet has a global header: where it comes from is an entry of our port's table. Routers count hops;
-// the traffic class is the one that UCX's own transports use there (DSCP 26, congestion may be marked).
+// Over RoCE every packet has a global header: its source is an entry of our port's table. Routers count hops.
+// The traffic class is the one that UCX's own transports use there (DSCP 26, congestion may be marked).
 constexpr std::uint8_t kHops = 255, kTrafficClass = 106;
 
 ibv_ah_attr address_of(ibv_context* context, const Rail& rail, const Destination& to, std::uint8_t service_level) {
@@ -88,7 +88,7 @@ ibv_ah_attr address_of(ibv_context* context, const Rail& rail, const Destination
     return a;
 }
 
-// The address comes with every request; the primary path only says port, service level and where from.
+// The address comes with every request; the primary path says only port, service level and source.
 ibv_ah_attr dc_address(ibv_qp* qp, const Rail& rail, const Reliability& reliability) {
     return address_of(qp->context, rail, {}, reliability.service_level);
 }

@@ -12,7 +12,7 @@ namespace ucx_mp::verbs {
 struct QueuePairLimits {
     std::uint32_t send_wr = 128;
     std::uint32_t send_sge = 4;
-    std::uint32_t inline_bytes = 256; // what the device grants may be less or more: see the granted value
+    std::uint32_t inline_bytes = 256; // the device may grant less or more: see the granted value
 };
 
 // Timers of reliable connections, in the encoding of the IB specification (9.7.5, 9.9.2.1, 9.7.5.2.8).
@@ -44,27 +44,27 @@ struct RemoteEnd {
     [[nodiscard]] Destination destination() const { return {dlid, source_path_bits, gid}; }
 };
 
-// Where completions go, and receives come from. The two may be the same.
+// The queues for completions and for receives. The two may be the same.
 struct Queues {
     ibv_cq* sends;
     ibv_cq* receives;
     ibv_srq* srq;
 };
-// RC, in INIT on the rail's port, remote read, write and atomics allowed. nullptr: errno. `granted_inline` may be null.
-// `broken`, if not null, takes one that has been made and could not be moved to INIT. Destroying it is a use of its
-// completion queues, and who makes a queue pair need not be who polls them. Such queues allow one user at a time
-// (rdma-core ends the process).
+// RC, in INIT on the rail's port, remote read, write and atomics allowed. nullptr: errno.
+// `granted_inline` may be null. `broken`, if not null, takes a queue pair that was made and could not be
+// moved to INIT. Destroying it is a use of its completion queues, and the thread that makes a queue pair
+// need not be the one that polls them. Such queues allow one user at a time (rdma-core ends the process).
 [[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues,
                                   const QueuePairLimits& limits, std::uint32_t* granted_inline,
                                   QueuePair* broken = nullptr);
-// Likewise, but it also takes raw requests of the mlx5 interface, beside RDMA writes by ibv_wr_*, and receives nothing.
-// EOPNOTSUPP: no such adapter.
+// The same, but it also takes raw requests of the mlx5 interface, beside RDMA
+// writes by ibv_wr_*, and receives nothing. EOPNOTSUPP: no such adapter.
 [[nodiscard]] QueuePair create_waiting_rc(const Device& device, const Rail& rail, ibv_cq* cq,
                                           const QueuePairLimits& limits);
-// RESET -> INIT, as create_rc() does it: for one that has been in use before. 0 or errno.
+// RESET -> INIT, as create_rc() does it: for a queue pair that has been in use before. 0 or errno.
 [[nodiscard]] int init_rc(ibv_qp* qp, const Rail& rail);
 // Any state -> RESET: nothing comes in or goes out. It forgets everything but its number and its attributes. 0 or
-// errno. A use of its completion queues, as destroying it: what is left of it there is taken out, so poll them before.
+// errno. A use of its completion queues, as destroying it: its entries there are taken out, so poll them before.
 [[nodiscard]] int to_reset(ibv_qp* qp);
 // INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. Packet numbers are taken modulo 2^24. 0 or errno.
 [[nodiscard]] int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
@@ -94,8 +94,8 @@ struct Queues {
 
 // Any state -> ERR: everything outstanding is flushed. 0 or errno.
 [[nodiscard]] int to_error(ibv_qp* qp);
-// DC initiator: any state -> RESET -> RTS, after an error. 0 or errno. Poll the completion queue empty before: what is
-// left of this queue pair there is dropped by some adapters (mlx5).
+// DC initiator: any state -> RESET -> RTS, after an error. 0 or errno. Poll the completion
+// queue empty before: some adapters (mlx5) drop this queue pair's entries there.
 [[nodiscard]] int restart_dci(ibv_qp* qp, const Device& device, const Rail& rail, const Reliability& reliability);
 // State and packet numbers as the device has them now (the device may refuse or be late: see recover/). 0 or errno.
 struct QueuePairTruth {

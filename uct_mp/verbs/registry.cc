@@ -66,7 +66,7 @@ int Registry::register_again(std::uint64_t id, const Device& device, std::size_t
     Registration& region = *found->second;
     bytes = region.length_;
     MemoryRegion made(ibv_reg_mr(device.pd.get(), region.address_, region.length_, region.access_));
-    // No longer mapped: nobody uses it, and its release will come.
+    // No longer mapped: nobody uses it, and it will be released.
     if (!made && errno != EFAULT && errno != EINVAL) return errno;
     region.set_key(device, std::move(made));
     return 0;
@@ -82,7 +82,7 @@ bool Registry::find(std::uint64_t id, RemoteKeys& out) const {
 
 std::uint64_t Registry::new_id() const {
     std::uint64_t id = 0;
-    // Never fails for so few bytes, but may be interrupted early after boot.
+    // It never fails for so few bytes, but may be interrupted early after boot.
     while (getrandom(&id, sizeof id, 0) != sizeof id || id == 0 || regions_.contains(id)) {}
     return id;
 }

@@ -22,7 +22,7 @@ double quota_of(const std::string& folder) {
     return std::atof(most.c_str()) / period;
 }
 
-// The tightest of the group's own and of those above it.
+// The tightest quota: the group's own, or that of one above it.
 double quota() {
     std::ifstream groups("/proc/self/cgroup");
     double least = 0;

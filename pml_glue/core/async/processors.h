@@ -12,9 +12,9 @@ struct Processors {
 };
 [[nodiscard]] Processors processors();
 
-// `ranks`: of this job on this host. `threads`: that compute, per rank (OMP_NUM_THREADS; 1). A process that may use a
-// part of the host's processors is taken to share that part with as many ranks as an even share leaves there. `why`
-// has the numbers in words.
+// `ranks`: of this job on this host. `threads`: of each rank that compute (OMP_NUM_THREADS;
+// 1). A process that may use a part of the host's processors is taken to share that part
+// with as many ranks as an even share leaves there. `why` has the numbers in words.
 [[nodiscard]] bool is_spare(const Processors& processors, unsigned ranks, unsigned threads, std::string& why);
 
 } // namespace ucx_mp::glue::async

@@ -14,7 +14,7 @@
 namespace ucx_mp::glue::async {
 
 namespace {
-// Held by the thread around each turn, and by who forks.
+// Held by the thread around each turn, and by a caller of fork().
 std::mutex g_turn;
 std::atomic<Thread*> g_running{nullptr};
 
@@ -24,8 +24,8 @@ std::uint64_t now(clockid_t clock = CLOCK_MONOTONIC) {
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-// Once per process. A child has no progress thread: it must not wait for its end, nor write to its eventfd, which is
-// the parent's as well. A process that exits without MPI_Finalize unloads libraries that the thread is in.
+// Once per process. A child has no progress thread: it must not wait for its end, nor write to its eventfd,
+// which is also the parent's. A process that exits without MPI_Finalize unloads libraries that the thread is in.
 void watch_process() {
     static const bool once = [] {
         pthread_atfork([] { g_turn.lock(); }, [] { g_turn.unlock(); },
@@ -136,7 +136,7 @@ Thread::Served Thread::serve_inside() {
     return Served::more;
 }
 
-// Until `ns` are over, or stop(); `events`: or something is there.
+// Until `ns` are over, or stop(); with `events` also until one comes.
 void Thread::sleep(std::uint64_t ns, bool events) {
     const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
     (void)ppoll(polled_.data(), events ? polled_.size() : 1, &time, nullptr);

@@ -1,11 +1,11 @@
 // The progress thread: makes progress while the program computes. One per process, for mp_core_start_thread().
 //
-// It sleeps while the program makes calls, and on the port's event descriptors while the program stays outside. It is
-// inside the core for a slice at a time, and leaves as soon as the program wants in; a program with several threads
-// waits for its lock until the slice is over.
+// It sleeps while the program makes calls, and waits on the port's event descriptors while the program stays outside.
+// It is inside the core for a slice at a time, and leaves as soon as the program wants in. A program with several
+// threads waits for its lock until the slice is over.
 //
 // Threads: start() and stop() by the program's thread, outside of any turn. The thread blocks all signals but those of
-// its own faults. A fork() waits until it is outside, so that the child has no locks of a thread that it does not have.
+// its own faults. A fork() waits until the thread is outside, so that the child has no locks of a thread that it lacks.
 #pragma once
 
 #include <poll.h>
@@ -22,15 +22,15 @@
 
 namespace ucx_mp::glue::async {
 
-// What the thread does. The functions but the last two are called in a turn.
+// The work of the thread. All functions but the last two are called in a turn.
 struct Work {
     std::function<unsigned()> progress; // returns how much it has found
-    std::function<bool()> arm;          // false: something is there already
-    std::function<bool()> stops;        // nothing more can be done before the program's next call
-    std::function<bool()> all_wake;     // every transport that is used has one of `fds`
-    std::vector<int> fds;               // readable after arm(): something is there
+    std::function<bool()> arm;          // false: an event is there already
+    std::function<bool()> stops;        // no more can be done before the program's next call
+    std::function<bool()> all_wake;     // every transport in use has one of `fds`
+    std::vector<int> fds;               // readable after arm(): an event is there
     Times times = kSpare;
-    bool (*try_lock)() = nullptr; // of a program with several threads; null: turns by mp_turn.h
+    bool (*try_lock)() = nullptr; // for a program with several threads; null: turns by mp_turn.h
     void (*unlock)() = nullptr;
 };
 

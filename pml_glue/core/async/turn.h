@@ -1,4 +1,4 @@
-// The progress thread's side of turns (mp_turn.h), and what the program does when it meets the thread.
+// The progress thread's side of turns (mp_turn.h), and the program's steps when it meets the thread.
 //
 // tests/pml/test_turn.cc explores a model of these steps in every order, with stores that are seen late.
 #pragma once
@@ -24,14 +24,14 @@ private:
     mp_turn_t& turn_;
 };
 
-// False: this kernel has no membarrier(2) for it, so no thread may take turns.
+// False: this kernel has no membarrier(2) that does it, so no thread may take turns.
 [[nodiscard]] bool can_take_turns();
 
 [[nodiscard]] constexpr bool is_inside(std::uint64_t calls) { return calls & MP_TURN_DEPTH; }
 
-// The thread asks for a turn. True: the program is outside, and waits if it comes. The program may have been inside
-// when the thread set TAKEN, and have left since without having seen it: what it wrote then need not be seen here. So
-// a call that has come or gone meanwhile refuses the turn, too.
+// The thread asks for a turn. True: the program is outside, and waits if it comes. The program may have
+// been inside when the thread set TAKEN, and have left since without having seen it: its stores of that
+// time need not be visible here. So a call that has come or gone meanwhile refuses the turn, too.
 [[nodiscard]] inline bool take(Words& words) {
     const std::uint64_t before = words.calls();
     if (is_inside(before)) return false;
@@ -42,8 +42,8 @@ private:
     return false;
 }
 
-// The program's next call looks, even if there is nothing to tell: its plain reading of `attention` orders nothing, so
-// on some processors only that look makes it see what the thread has written.
+// The program's next call looks, even if there is no news. Its plain reading of `attention` orders nothing, so on some
+// processors only that look makes it see the thread's stores.
 inline void give(Words& words) {
     words.set(MP_TURN_NEWS);
     words.clear(MP_TURN_TAKEN);

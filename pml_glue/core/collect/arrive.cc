@@ -1,4 +1,4 @@
-// What comes. Nothing of it is believed: groups, numbers, edges, sizes. Only that a member is who it says is not
+// Incoming messages. Nothing of it is believed: groups, numbers, edges, sizes. Only that a member is who it says is not
 // checked.
 #include <algorithm>
 #include <cstring>
@@ -125,7 +125,7 @@ void Group::arrive(const Arrival& arrival, MessageKind kind, const std::byte* me
     if (!all_.keep(slot.early, kind, message, length)) lose(wire::kNoRoom);
 }
 
-// The size is the plan's. What does not fit is left out, and the operation says so; it goes on, for the others.
+// The size is the plan's. Blocks that do not fit are left out, and the operation says so; it goes on, for the others.
 void Group::place(GroupOperation& operation, const Arrival& arrival) {
     const unsigned edge = arrival.name.edge;
     const Plan& plan = operation.plan->plan;
@@ -184,7 +184,7 @@ void Groups::refuse(const std::byte* question) {
     tell(asked.process, wire::kArrived, &answer, sizeof answer);
 }
 
-// What is not kept is under way, or answered already.
+// A question that is not kept is under way, or answered already.
 void Groups::cancel(const wire::CancelHeader& header) {
     Group* const group = find(wire::unpack(header.name).context);
     if (!group)
@@ -231,7 +231,7 @@ bool Groups::keep(EarlyList& list, MessageKind kind, const std::byte* data, std:
     return true;
 }
 
-// Who has no group here cannot be told yet: it breaks when it is made.
+// A communicator without a group here cannot be told yet: its group breaks when it is made.
 void Groups::keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length) {
     const bool refused = std::find(refused_.begin(), refused_.end(), context) != refused_.end();
     if (!refused && keep(strangers_, kind, data, length)) return;

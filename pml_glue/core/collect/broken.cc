@@ -63,8 +63,8 @@ void Groups::tell(std::uint64_t process, MessageKind kind, const void* message, 
     std::memcpy(one.message, message, length);
 }
 
-// Not to whom the program has to connect first, in a turn of the progress thread. What arrives meanwhile, from
-// ourselves, may add more.
+// Not to whom the program has to connect first, in a turn of the progress thread. Messages that arrive meanwhile, from
+// this process itself, may add more.
 void Groups::tell() {
     std::vector<Tell> now;
     now.swap(tells_);

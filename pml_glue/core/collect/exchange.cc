@@ -240,8 +240,8 @@ Posted Exchange::go_on(Block& block) {
     return outcome;
 }
 
-// Data, then a fence, then the message that it is there. The fence need not wait for the completion. What cannot be
-// told ends the peer, since it would wait in vain.
+// Data, then a fence, then the message that it is there. The fence need not wait for the completion. A message that
+// cannot be sent ends the peer, since it would wait in vain.
 Posted Exchange::write(Block& block) {
     Endpoint& endpoint = *block.peer->endpoint;
     Groups& all = group_.all_;

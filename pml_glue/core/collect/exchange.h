@@ -1,12 +1,12 @@
 // All-to-alls of blocks that are more than a few bytes: each pair of ranks for itself, without a plan. Pairs decide by
-// their own bytes, which both know: nothing, a message that nobody has asked for, or a question (`ready`) that tells
-// where the block belongs, and a put there. Blocks that the network cannot put come in pieces, behind the same
-// question.
+// their own bytes, which both know. There is nothing to send, a message that nobody has asked for, or a question
+// (`ready`) that tells the place of the block, and a put there. Blocks that the network cannot put come in pieces,
+// behind the same question.
 //
 // Rank r sends to r + 1, r + 2 and so on, and asks r - 1, r - 2: nobody is met by all at a time. So many questions, and
 // so many puts, are under way as the group's `peers` says. Our own block is the caller's matter.
 //
-// What others may still write must be over before the operation is: a group that is broken takes its questions back
+// All writes of others must be over before the operation is. So a group that is broken takes its questions back
 // (`cancel`), and waits for the answers of those that live.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace ucx_mp::glue {
 class Group;
 struct GroupOperation;
 
-// Came before there was a place for it. Of a pool.
+// Came before there was a place for it. From a pool.
 struct Early {
     Early* next = nullptr;
     MessageKind kind = 0;
@@ -37,7 +37,7 @@ struct EarlyList {
     }
 };
 
-// Of one operation that has begun. Kept by its group for later ones.
+// The state of one operation that has begun. Kept by its group for later ones.
 class Exchange {
 public:
     explicit Exchange(Group& group);
@@ -57,7 +57,7 @@ public:
     std::unique_ptr<Exchange> next_free;
 
 private:
-    // What a rank's block still needs, by rank.
+    // The next step of each rank's block, by rank.
     enum class In : std::uint8_t { over, message, unasked, pieces, put };
     enum class Out : std::uint8_t { over, message, unasked, asked };
     // A block that is under way.

@@ -1,4 +1,4 @@
-// What comes for an exchange, and its end in a group that is broken. Nothing is believed but who sends.
+// Incoming messages of an exchange, and its end in a group that is broken. Nothing is believed but who sends.
 #include <algorithm>
 #include <cstring>
 
@@ -20,8 +20,8 @@ bool Exchange::take(MessageKind kind, const std::byte* data, std::size_t length)
     }
 }
 
-// A block that nobody has asked for has no convertor that stays: most are one message. What was asked for may come in
-// pieces though we have told a key.
+// A block that nobody has asked for has no convertor that stays: most are one message. A block that was asked for may
+// come in pieces though we have told a key.
 bool Exchange::take_pair(const std::byte* data, std::size_t length) {
     wire::PairHeader header;
     std::memcpy(&header, data, sizeof header);
@@ -138,7 +138,7 @@ bool Exchange::wind_up() {
     return ins_used_ == 0 && outs_used_ == 0;
 }
 
-// Who is not connected yet is, to be asked.
+// Connects members that are not connected yet, to ask them.
 void Exchange::waits_for(std::vector<Peer*>& peers) const {
     for (std::uint32_t rank = 0; rank < in_.size(); ++rank) {
         const bool waits = group_.broken_ ? in_[rank] == In::put : in_[rank] != In::over || out_[rank] == Out::unasked;

@@ -227,7 +227,7 @@ std::byte* Groups::work(std::size_t bytes) {
 
 void Groups::give_back(std::byte* work, std::size_t bytes) { free_work_[std::bit_width(bytes - 1)].push_back(work); }
 
-// What is there now, once each; what finds no room comes to the end again.
+// Takes the present ones, once each; one that finds no room goes to the end again.
 unsigned Groups::look() {
     if (std::exchange(looking_, true)) return 0;
     if (!tells_.empty()) [[unlikely]]

@@ -1,7 +1,7 @@
 // Collective operations over a port, by plans (core/plan) whose actions the host does in its progress: a client of the
 // engine's peers, as windows are. See mp_collect.h.
 //
-// What comes is placed where its take wants it at once, if its operation has been started here; else it is kept, with
+// An incoming part goes to the place of its take at once, if its operation has been started here. Else it is kept, with
 // the slot of its operation, or for a group that is not made yet. How much comes early is bounded by the rules of slots
 // (plan/slot_rules.h); what others pretend beyond that is dropped. Operators are applied, and others answered, by
 // progress(), not while messages arrive.

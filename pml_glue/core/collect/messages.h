@@ -1,7 +1,7 @@
 // Messages of collective operations. Little endian, packed; a part of wire::kWireVersion.
 //
 // A part is what a put of a plan (core/plan/plan.h) brings. It names the take that wants it, not who sends it: the plan
-// says that. What is larger than a message goes in blocks, in order.
+// says that. Parts larger than a message go in blocks, in order.
 //
 //     member              member
 //     part or blocks -->  to the place of its take. It may come before the operation is called here, or its group made:
@@ -62,7 +62,7 @@ struct [[gnu::packed]] BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 16);
 
-// `name` of these has no edge. Of whose rank is said by `from`: not by the plan.
+// `name` of these has no edge. The rank is that of `from`, not of the plan.
 struct [[gnu::packed]] PairHeader {
     std::uint64_t name;
     std::uint64_t total;  // bytes of the block

@@ -1,4 +1,4 @@
-// What an operation does, action by action.
+// The steps of an operation, action by action.
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -175,7 +175,7 @@ Peer* Group::connect(std::uint32_t rank) {
     return peer;
 }
 
-// Of an exchange. Null: it has to wait for the program, or is gone, and the group is broken.
+// For an exchange. Null: it has to wait for the program, or is gone, and the group is broken.
 Peer* Group::member(std::uint32_t rank) {
     if (members_.empty()) members_.resize(config_.ranks);
     Peer*& known = members_[rank];

@@ -8,8 +8,8 @@
 
 namespace ucx_mp::glue {
 
-// One that is not complete. Its data goes to `request`, or is stored in `entry` as long as no receive wants it.
-// Neither: nobody wants it any more.
+// A message that is not complete. Its data goes to `request`, or is stored in
+// `entry` as long as no receive wants it. Neither: nobody wants it any more.
 struct Assembly {
     Link link;
     Request* request = nullptr;
@@ -46,14 +46,14 @@ public:
         assembly.next_free = free_;
         free_ = &assembly;
     }
-    // Those of one sender; the function may close the one that it gets. Slow path.
+    // Calls the function for those of one sender; it may close the one that it gets. Slow path.
     template <class F> void each_of(std::uint64_t sender, F&& function) {
         const Envelope wanted = key(sender, 0);
         index_.for_each([&](Link& link) {
             if (link.key.context == wanted.context && link.key.source == wanted.source) function(*of(link));
         });
     }
-    // The senders of those that a request waits for. Slow path.
+    // The senders of messages that a request waits for. Slow path.
     template <class F> void each_wanted(F&& function) {
         index_.for_each([&](Link& link) {
             if (of(link)->request) function(sender_of(link.key));

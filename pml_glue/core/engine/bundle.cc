@@ -1,9 +1,9 @@
-// Small eager messages that leave together. A program that starts many of them one after the other waits for none: from
-// some number on the next ones wait for each other, and an adapter's work is done once for many.
+// Small eager messages that leave together. A program that starts many of them one after the other waits for
+// none. From some number on the next ones wait for each other, so an adapter's work is done once for many.
 //
-// They are copied at once into a bundle, which waits in the peer's queue as one entry. Their requests are complete when
-// it has left, so that whoever waits for one makes the progress that sends it. Nothing of a queue is ever overtaken:
-// once something else is behind it, a bundle takes no more.
+// They are copied at once into a bundle, which waits in the peer's queue as one entry. Their
+// requests are complete when it has left, so whoever waits for one makes the progress that sends it.
+// Nothing in a queue is ever overtaken: once another entry is behind it, a bundle takes no more.
 #include <cstring>
 
 #include "pml_glue/core/engine/engine.h"
@@ -11,7 +11,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr unsigned kMost = 16; // messages of a bundle; so many, or a full one, do not wait for progress()
+constexpr unsigned kMost = 16; // messages of a bundle; with so many, or full, it does not wait for progress()
 } // namespace
 
 bool Engine::hold(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, Request& request) {
@@ -52,7 +52,7 @@ Bundle& Engine::new_bundle() {
     return *bundle;
 }
 
-// Its requests are at their end. They may start others.
+// Its requests end. They may start others.
 void Engine::end_bundle(Bundle& bundle, mp_error_t error) {
     Waiting* next = bundle.first;
     bundle.next = free_bundles_;

@@ -1,15 +1,15 @@
 // Point-to-point messages with MPI's matching over a port: eager messages, rendezvous by get, put or fragments.
 //
 // Sends to a peer leave in the order of the calls: while its queue is not empty, later ones go behind. The receiver
-// matches in the order of arrival. What is behind the matching (answers, data) has no order of its own.
+// matches in the order of arrival. Messages after the matching (answers, data) have no order of their own.
 //
-// A request is complete when the program may have its memory back. Its `completed` hook runs last, and may start other
-// operations; nothing of the request is touched behind it. The same holds behind every call that sends to a peer: to
-// ourselves, everything has happened when it returns.
+// A request is complete when the program may have its memory back. Its `completed` hook runs last,
+// and may start other operations; the request is not touched behind it. The same holds behind every
+// call that sends to a peer: a message to this process itself has been handled when the call returns.
 //
-// Errors: a peer that fails ends all requests that need it with MP_FAILED, receives from any source included whose
-// communicator it is in. Its process is not talked to again. One of another job may end before us, and says so: then
-// only what names it has failed, and receives from any source that nobody is left for.
+// Errors: a peer that fails ends all requests that need it with MP_FAILED, also receives from any source of
+// its communicators. Its process is not talked to again. A peer of another job may end before us, and says
+// so. Then only requests that name it fail, and receives from any source that no other peer can serve.
 #pragma once
 
 #include <unordered_map>
@@ -23,11 +23,11 @@
 
 namespace ucx_mp::glue {
 
-// Who else uses peers: windows and collective operations. From progress().
+// Other users of peers: windows and collective operations. From progress().
 class PeerObserver {
 public:
     virtual void peer_failed(Peer& peer) = 0;
-    // Adds those that it waits for. Slow path.
+    // Adds the peers that it waits for. Slow path.
     virtual void waits_for(std::vector<Peer*>& peers) = 0;
     [[nodiscard]] virtual bool holds(const Peer& peer) const = 0; // slow path, too
 
@@ -42,7 +42,7 @@ public:
     Engine(const Engine&) = delete;
     ~Engine();
 
-    // See mp_core.h, whose functions these are. In a turn of the thread null for a new peer.
+    // The functions of mp_core.h. In a turn of the thread null for a new peer.
     [[nodiscard]] Peer* peer(std::uint64_t process);
     [[nodiscard]] bool send_now(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, bool waits) {
         if (peer.busy || bytes > peer.most_now || (!waits && crowded(peer))) return false;
@@ -50,7 +50,7 @@ public:
         ++counts_.eager;
         return true;
     }
-    // Whatever send_now() has not taken, to leave with others. False: too large. Nothing of the request has to be set.
+    // Takes a message that send_now() refused, to leave with others. False: too large. The request need not be set up.
     [[nodiscard]] bool hold(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, Request& request);
     void send(Request& request, Peer& peer, const Envelope& envelope, const mp_data_t& data, bool synchronous,
               Hint hint);
@@ -62,29 +62,30 @@ public:
         return static_cast<StoredEntry*>(matcher_.find(pattern));
     }
     void take(StoredEntry& message) { matcher_.take(message); }
-    // Of a look that has found nothing: the source is waited for.
+    // Called after a look that has found nothing: the source is waited for.
     [[nodiscard]] bool source_failed(const Envelope& pattern);
     void drop(std::uint32_t context);
     void named(std::uint64_t process, bool comes);
     unsigned progress();
-    // thread.cc: a turn of the progress thread (core/async), with kept().in_thread. What needs other hooks than pack
-    // and unpack waits for the program: new peers, failures, whether others live, and all that kept() has.
+    // thread.cc: a turn of the progress thread (core/async), with kept().in_thread. Work that needs other hooks than
+    // pack and unpack waits for the program: new peers, failures, questions whether others live, and all that kept()
+    // has.
     unsigned progress_in_thread();
-    [[nodiscard]] bool stops_thread() const; // nothing more without the program
+    [[nodiscard]] bool stops_thread() const; // no more without the program
     [[nodiscard]] bool hold_back(std::uint64_t process, MessageKind kind, const std::byte* data, std::size_t length);
     [[nodiscard]] Kept& kept() { return kept_; }
     void tell_kept();
-    // Last: tells peers of other jobs that this process leaves. Peers of its own leave with it.
+    // Called last: tells peers of other jobs that this process leaves. Peers of its own job leave with it.
     void leave();
     [[nodiscard]] bool waits() const { return !waiting_.empty(); }
     [[nodiscard]] std::string statistics() const;
 
-    // For whoever uses peers beside it.
+    // For other users of peers.
     void observe(PeerObserver& observer) { observers_.push_back(&observer); }
     [[nodiscard]] std::uint64_t process() const { return process_; }
     // An operation of `peer` has failed: it ends with the next progress().
     void give_up(Peer& peer) { endpoint_failed(*peer.endpoint); }
-    // `hint` is of operations of `bytes` that follow.
+    // `hint` is for the next operations, of `bytes` each.
     void tell(Peer& peer, Hint hint, std::size_t bytes) {
         if (bytes < hint_limit_) return;
         ++counts_.told[static_cast<std::size_t>(hint)];
@@ -95,7 +96,7 @@ public:
     void report(const char* line);
 
 private:
-    // What is not set by who starts it, or before it is read.
+    // Sets the fields that the starter does not set, and that are read before they are written.
     void clear_request(Request& request) {
         request.shown.complete = false;
         request.is_send = request.synchronous = request.truncated = false;
@@ -137,7 +138,7 @@ private:
     std::size_t pack_data(Request& request, std::size_t offset, void* out, std::size_t bytes);
     static void left(Completion& completion, bool ok);
 
-    // receive.cc: messages of the wire, and what they bring
+    // receive.cc: messages of the wire, and their effects
     static void on_compact(void* self, const std::byte* data, std::size_t length);
     static void on_eager(void* self, const std::byte* data, std::size_t length);
     static void on_eager_sync(void* self, const std::byte* data, std::size_t length);
@@ -191,7 +192,7 @@ private:
     static void moved(Completion& completion, bool ok);
     static void wrote(Completion& completion, bool ok);
 
-    // queue.cc: what waits for room, failures, endings
+    // queue.cc: operations that wait for room, failures, endings
     void enqueue(Peer& peer, Waiting& entry);
     void enqueue_bulk(Request& request);
     void list(Peer& peer);
@@ -204,9 +205,9 @@ private:
     [[gnu::noinline, gnu::cold]] void fail_peers();
     void fail(Peer& peer);
     void lost(Request& request);    // an operation for it has failed
-    void release(Request& request); // what it holds but for the program's memory
+    void release(Request& request); // gives back everything but the program's memory
     void complete(Request& request, mp_error_t error);
-    void tell_end(Request& request, mp_error_t error) { // of one that holds nothing
+    void tell_end(Request& request, mp_error_t error) { // for a request that holds nothing
         request.phase = Phase::idle;
         request.shown.status.error = error;
         if (error == MP_FAILED) [[unlikely]]
@@ -226,7 +227,7 @@ private:
     static void on_bye(void* self, const std::byte* data, std::size_t length);
     static void on_hello(void* self, const std::byte* data, std::size_t length);
 
-    // watch.cc: whether who is waited for lives
+    // watch.cc: whether awaited peers live
     [[gnu::noinline, gnu::cold]] void look();
     void sources(std::vector<std::uint64_t>& names);
     void meet(std::vector<std::uint32_t>& contexts);
@@ -249,8 +250,8 @@ private:
     Piece* free_pieces_ = nullptr;
     std::uint32_t message_number_ = 0; // of the last message in pieces
     std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
-    std::unordered_map<std::uint64_t, unsigned> named_; // of other jobs: the communicators that have them
-    std::vector<std::uint64_t> unnamed_;                // not any more, and not yet let go
+    std::unordered_map<std::uint64_t, unsigned> named_; // processes of other jobs: how many communicators have them
+    std::vector<std::uint64_t> unnamed_;                // named by none any more, and not yet let go
     std::vector<Peer*> waiting_;                        // peers with something in a queue
     std::vector<Endpoint*> failed_endpoints_;
     unsigned failed_peers_ = 0;

@@ -1,5 +1,5 @@
-// What the progress thread has done in its turns, and the program is to be told by its next call. Meanwhile the program
-// may look at its requests, so nothing of it shows before.
+// Results of the progress thread's turns, which the program's next call tells.
+// Until then the program may look at its requests, so no result shows before.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ struct Kept {
         done(user, error);
     }
 
-    Request *first = nullptr, *last = nullptr; // that have ended, by next_bulk
+    Request *first = nullptr, *last = nullptr; // requests that have ended, by next_bulk
     std::vector<Operation> operations;
     std::vector<std::string> lines; // for the user
 };

@@ -1,4 +1,4 @@
-// Peers of other jobs, which come and go: goodbyes, and those that no communicator has any more. Slow path.
+// Peers of other jobs, which come and go: goodbyes, and peers that no communicator has any more. Slow path.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ void Engine::named(std::uint64_t process, bool comes) {
         const auto known = peers_.find(process);
         if (known == peers_.end()) return;
         known->second->left = false;
-        // Our goodbye may still be on its way: this comes behind it.
+        // Our goodbye may still be on its way: this message comes behind it.
         if (std::exchange(known->second->parted, false))
             control(*known->second, wire::kHello, &process_, sizeof process_);
         return;
@@ -23,7 +23,7 @@ void Engine::named(std::uint64_t process, bool comes) {
     if (--found->second == 0) named_.erase(found);
 }
 
-// Whether nobody has a pointer to it but peers_, and nothing of it is under way. What failed and is not told yet waits.
+// Whether only peers_ points to it, and nothing of it is under way. A failure that is not told yet waits.
 bool Engine::idle(Peer& peer) {
     const auto& failed = failed_endpoints_;
     if (peer.listed || peer.waits() || std::find(failed.begin(), failed.end(), peer.endpoint.get()) != failed.end())
@@ -34,8 +34,8 @@ bool Engine::idle(Peer& peer) {
     return !used && peer.endpoint->idle();
 }
 
-// A connection of the transport serves both directions, and ends when both sides have let it go. A peer that still has
-// a communicator with us is told: it is not to miss us when we end.
+// A connection of the transport serves both directions, and ends when both sides have let it go.
+// A peer that still has a communicator with us is told, so that it does not miss us when we end.
 void Engine::let_go() {
     std::erase_if(unnamed_, [&](std::uint64_t process) {
         const auto found = peers_.find(process);

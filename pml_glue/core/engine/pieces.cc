@@ -1,4 +1,4 @@
-// Eager messages that do not fit into one of the network's: the first piece is matched, the others follow it unasked.
+// Eager messages that do not fit into one network message: the first piece is matched, the others follow unasked.
 #include <algorithm>
 
 #include "pml_glue/core/engine/engine.h"
@@ -29,7 +29,7 @@ Header header_of(const Request& request, std::uint64_t process) {
 }
 } // namespace
 
-// Sender. What is behind the first piece has no order among messages: it waits behind the data of others.
+// Sender. Pieces behind the first one have no order among messages: they wait behind the data of others.
 Posted Engine::post_pieces(Request& request) {
     if (request.id == 0) request.id = slots_.add(request, request.peer->secret);
     request.other_id = ++message_number_ ^ request.peer->secret;
@@ -42,7 +42,7 @@ Posted Engine::post_pieces(Request& request) {
     return Posted::done;
 }
 
-// As far as there is room. no_room: to be called again.
+// Sends as far as there is room. no_room: call it again.
 Posted Engine::part_on(Request& request) {
     while (request.moved < request.data.bytes) {
         const Posted outcome = send_piece(request);
@@ -87,7 +87,7 @@ Posted Engine::send_piece_from_place(Request& request) {
     piece.completion.done = piece_left;
     const Header header = header_of(request, process_);
     Endpoint& endpoint = *request.peer->endpoint;
-    // The first one has less than all: that all would have fitted is not so if memory could not be registered before.
+    // The first piece has less than all. All would have fitted, but memory could not be registered before.
     const std::size_t left = request.data.bytes - request.moved - (request.moved == 0);
     const std::size_t bytes = std::min(left, endpoint.limits().max_zero_copy);
     const Posted outcome = endpoint.send_zero_copy(header.kind(), header.bytes(), header.length(),
@@ -184,7 +184,7 @@ void Engine::arrived(Assembly& assembly, const std::byte* data, std::size_t byte
     if (request) complete(*request, request->truncated ? MP_TRUNCATED : MP_OK);
 }
 
-// As much as it wants of what comes next.
+// Takes as much as it wants of the next piece.
 void Engine::put_in(Request& request, const std::byte* data, std::size_t bytes) {
     const std::size_t wanted = std::min(bytes, request.expected - request.moved);
     if (wanted == 0) return;

@@ -1,4 +1,4 @@
-// What waits for room; failures; endings.
+// Operations that wait for room; failures; endings.
 #include <algorithm>
 #include <cstdio>
 
@@ -50,7 +50,7 @@ void Engine::control(Peer& peer, MessageKind kind, const void* message, std::siz
     const auto* const bytes = static_cast<const std::byte*>(message);
     if (!peer.busy) {
         const Posted outcome = post_control(peer, kind, bytes, length);
-        if (outcome == Posted::failed || outcome == Posted::refused) give_up(peer); // it would wait for it for ever
+        if (outcome == Posted::failed || outcome == Posted::refused) give_up(peer); // else it would wait for ever
         if (outcome != Posted::no_room) return;
     }
     auto* const entry = new Control;
@@ -93,7 +93,7 @@ unsigned Engine::progress() {
     return count;
 }
 
-// Each peer once; who still waits stays listed. Peers that are listed meanwhile get their turn next time.
+// Each peer once; a peer that still waits stays listed. Peers that are listed meanwhile get their turn next time.
 unsigned Engine::serve_waiting() {
     std::vector<Peer*> turn;
     turn.swap(waiting_);
@@ -106,7 +106,7 @@ unsigned Engine::serve_waiting() {
     return count;
 }
 
-// An entry is taken out before it is posted: behind that its memory may be somebody else's.
+// An entry is taken out before it is posted: after that its memory may have another owner.
 unsigned Engine::serve(Peer& peer) {
     unsigned count = 0;
     peer.held = 0;
@@ -138,7 +138,7 @@ unsigned Engine::serve(Peer& peer) {
     return count;
 }
 
-// Everybody who has data to move gets a turn; the first one without room ends it.
+// Every peer with data to move gets a turn; the first one without room ends it.
 unsigned Engine::serve_bulk(Peer& peer) {
     unsigned count = 0;
     while (Request* const request = peer.bulk_first) {
@@ -163,7 +163,7 @@ void Engine::lost(Request& request) {
     complete(request, MP_FAILED);
 }
 
-// What they have sent before they failed may still be here: over shared memory it comes in small portions.
+// Messages from before its failure may still be here: over shared memory they come in small portions.
 void Engine::fail_peers() {
     for (unsigned i = 0; i < kPortions && port_.progress(); ++i) {}
     std::vector<Endpoint*> failed;
@@ -176,7 +176,7 @@ void Engine::fail_peers() {
             }
 }
 
-// What the port still has comes back to its completion, with an error.
+// Memory that the port still has comes back to its completion, with an error.
 void Engine::fail(Peer& peer) {
     peer.failed = true;
     ++failed_peers_;
@@ -213,7 +213,7 @@ void Engine::fail(Peer& peer) {
         complete(request, MP_FAILED);
     }
     for (PeerObserver* observer : observers_) observer->peer_failed(peer);
-    if (counts_.lost == before) return; // nobody misses it: it may have left as it should
+    if (counts_.lost == before) return; // nobody misses it: it may have left normally
     char line[96];
     std::snprintf(line, sizeof line, "process %llx is gone", static_cast<unsigned long long>(peer.process));
     report(line);
@@ -226,8 +226,8 @@ bool Engine::has_failed(const Envelope& pattern) const {
     return false;
 }
 
-// Whether a receive ends with this peer. From any source it does not, if the peer has left as it should and somebody
-// else is there.
+// Whether a receive ends with this peer. A receive from any source
+// does not, if the peer has left normally and another one is there.
 bool Engine::ends(const Envelope& pattern, const Peer& peer) const {
     if (!hooks_.is_source(hooks_.argument, pattern.context, pattern.source, peer.process)) return false;
     if (!peer.left || pattern.source != kAnySource || !hooks_.process) return true;

@@ -1,4 +1,4 @@
-// What arrives, and the receives that it is for.
+// Messages that arrive, and their receives.
 #include <algorithm>
 #include <cstdlib>
 #include <new>
@@ -55,7 +55,7 @@ void Engine::store_eager(const Envelope& envelope, const std::byte* data, std::s
     matcher_.store(entry);
 }
 
-// To a receive that is out of the matching.
+// Delivers to a receive that is out of the matching.
 void Engine::deliver_eager(Request& request, const Envelope& envelope, const std::byte* data, std::size_t bytes) {
     const std::size_t fits = std::min(bytes, request.data.bytes);
     if (request.data.convertor)
@@ -164,7 +164,7 @@ void Engine::receive_message(Request& request, StoredEntry& message, const mp_da
     deliver(request, message);
 }
 
-// A stored message to a receive; both are out of the matching.
+// Gives a stored message to a receive; both are out of the matching.
 void Engine::deliver(Request& request, StoredEntry& message) {
     if (message.broken) {
         request.shown.status = {
@@ -172,7 +172,7 @@ void Engine::deliver(Request& request, StoredEntry& message) {
         free_entry(message);
         return complete(request, MP_FAILED);
     }
-    if (Assembly* const assembly = message.assembly) { // what is there; the rest comes to the request itself
+    if (Assembly* const assembly = message.assembly) { // the data so far; the rest comes to the request itself
         fill(request, message.envelope, *assembly);
         put_in(request, message.contents(), assembly->arrived);
         return free_entry(message);
@@ -192,7 +192,7 @@ void Engine::deliver(Request& request, StoredEntry& message) {
     }
     if (message.synchronous)
         if (Peer* const sender = peer(message.sender)) tell_done(*sender, wire::kDone, message.request, true);
-    // Its memory may be the next message's once the request is complete.
+    // Its memory may belong to the next message once the request is complete.
     deliver_eager(request, message.envelope, message.contents(), message.bytes);
     free_entry(message);
 }
@@ -214,7 +214,7 @@ void Engine::drop(std::uint32_t context) {
         matcher_.take(*entry);
         free_entry(*entry);
     }
-    // Nobody asks for its ranks any more: it is on the way out.
+    // The communicator is going away, so its ranks cannot be looked up any more.
     for (Envelope& pattern : watched_.sought)
         if (pattern.context == context) watched_.sought_count = 0;
 }
@@ -239,7 +239,7 @@ StoredEntry& Engine::new_entry(std::size_t room) {
     return entry;
 }
 
-// What of its message is still to come goes nowhere, unless a receive has taken it over.
+// Later data of its message goes nowhere, unless a receive has taken the message over.
 void Engine::free_entry(StoredEntry& entry) {
     if (entry.assembly) entry.assembly->entry = nullptr;
     entry.assembly = nullptr;

@@ -1,4 +1,4 @@
-// What follows the offer of a large message (wire.h has the pictures).
+// The steps after the offer of a large message (wire.h has the pictures).
 #include <algorithm>
 
 #include "pml_glue/core/engine/engine.h"
@@ -6,7 +6,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-// What both calls say together: data that one of them waits for is waited for.
+// The hint of both calls together: if one of them waits for the data, it is waited for.
 Hint together(Hint sender, Hint receiver) {
     if (sender == Hint::collective || receiver == Hint::collective) return Hint::collective;
     if (sender == Hint::blocking || receiver == Hint::blocking) return Hint::blocking;
@@ -32,12 +32,12 @@ void Engine::accept(Request& request, const Envelope& envelope, const Offer& off
     if (!start_reading(request, offer)) clear(request);
 }
 
-// False: this one cannot be read.
+// False: this memory cannot be read.
 bool Engine::start_reading(Request& request, const Offer& offer) {
     Endpoint& endpoint = *request.peer->endpoint;
     const Limits& limits = endpoint.limits();
     if (!offer.can_get || request.data.convertor || limits.max_get == 0) return false;
-    if (offer.key_bytes != limits.key_bytes) { // of a host with more adapters or fewer
+    if (offer.key_bytes != limits.key_bytes) { // a host with more adapters or fewer
         ++counts_.unlike;
         return false;
     }
@@ -57,7 +57,7 @@ bool Engine::start_reading(Request& request, const Offer& offer) {
     return true;
 }
 
-// Data phases: as far as there is room. no_room: to be called again. Anything else: somebody else goes on with it.
+// Data phases: as far as there is room. no_room: call it again. Any other result: another event goes on with it.
 Posted Engine::move(Request& request) {
     switch (request.phase) {
     case Phase::reading:
@@ -103,7 +103,7 @@ Posted Engine::read_on(Request& request) {
     return Posted::done;
 }
 
-// Nothing is there yet: the data comes in fragments. Else the message has failed, which the sender hears of.
+// Nothing is there yet, so the data comes in fragments. Else the message has failed, and the sender hears of that.
 void Engine::cannot_read(Request& request) {
     if (request.moved == 0) {
         release(request);
@@ -178,7 +178,7 @@ void Engine::on_clear(void* self, const std::byte* data, std::size_t length) {
     request->expected = header.bytes;
     request->hint = static_cast<Hint>(header.hint);
     Endpoint& endpoint = *request->peer->endpoint;
-    // A key of another length is of a host with more adapters or fewer.
+    // A key of another length comes from a host with more adapters or fewer.
     if (header.way == wire::Way::put && header.key_bytes != endpoint.limits().key_bytes) ++engine.counts_.unlike;
     if (header.way == wire::Way::put && !request->data.convertor && header.key_bytes == endpoint.limits().key_bytes) {
         request->key = endpoint.unpack_key(data + sizeof header);
@@ -191,14 +191,14 @@ void Engine::on_clear(void* self, const std::byte* data, std::size_t length) {
             if (engine.write_on(*request) == Posted::no_room) engine.enqueue_bulk(*request);
             return;
         }
-        // What cannot be written goes in fragments, which the receiver takes as well.
+        // Data that cannot be written goes in fragments, which the receiver takes as well.
     }
     ++engine.counts_.fragments;
     request->phase = Phase::pieces;
     if (engine.send_pieces(*request) == Posted::no_room) engine.enqueue_bulk(*request);
 }
 
-// Data, then a fence, then the message that the receiver finishes by. The fence need not wait for the completion.
+// Data, then a fence, then the message that ends the receive. The fence need not wait for the completion.
 Posted Engine::write_on(Request& request) {
     Endpoint& endpoint = *request.peer->endpoint;
     if (request.broken && !request.outstanding) return part(request, wire::kFinish), Posted::refused;

@@ -1,4 +1,4 @@
-// What is under way: requests of the program, messages that wait for their receive, peers.
+// Objects that are under way: requests of the program, messages that wait for their receive, peers.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace ucx_mp::glue {
 struct Peer;
 class Engine;
 
-// How a request of the program stands. Entered in: start_send(), start_receive(), and the handlers named here.
+// The phase of a request of the program. Entered in start_send(), start_receive(), and the handlers named here.
 enum class Phase : std::uint8_t {
     idle,    // not started, or complete
     queued,  // send: its first message waits for room
@@ -43,7 +43,7 @@ struct Control : Waiting {
     std::byte bytes[40 + 255]; // the longest: ClearHeader and its key
 };
 
-// Small messages that leave together (bundle.cc); of a pool.
+// Small messages that leave together (bundle.cc); from a pool.
 struct Bundle : Waiting {
     Waiting *first = nullptr, *last = nullptr; // their requests
     unsigned count = 0;
@@ -51,7 +51,7 @@ struct Bundle : Waiting {
     std::byte data[4096]; // as it leaves
 };
 
-// The first member is what the program sees of it (mp_core.h).
+// The program sees the first member (mp_core.h).
 struct Request {
     mp_request_t shown;
     Phase phase;
@@ -64,9 +64,9 @@ struct Request {
     PostedReceive posted; // receive; a send keeps its envelope in posted.link.key
     mp_data_t data;
     Engine* engine;
-    Peer* peer;             // send: to whom; receive: from whom, once that is known
+    Peer* peer;             // send: the receiver; receive: the sender, once it is known
     std::uint64_t id;       // in Slots; 0: none
-    std::uint64_t other_id; // of the request at the other side; parting: the message's number
+    std::uint64_t other_id; // name of the request at the other side; parting: the message's number
     std::size_t expected;   // bytes of the data phase
     std::size_t moved;      // bytes of it that are done, or under way
     std::uint64_t remote;   // address at the other side
@@ -75,7 +75,7 @@ struct Request {
     Completion completion;
     Waiting waiting;
     Request* next_bulk;
-    std::uint32_t pieces_out; // that leave without a copy: the port has their completions
+    std::uint32_t pieces_out; // pieces that leave without a copy: the port has their completions
 
     [[nodiscard]] char* at(std::size_t offset) const { return static_cast<char*>(data.buffer) + offset; }
     [[nodiscard]] const Envelope& envelope() const { return posted.link.key; }
@@ -94,7 +94,7 @@ static_assert(sizeof(Request) <= MP_REQUEST_BYTES);
 
 struct Assembly;
 
-// The completion of one piece; of a pool.
+// The completion of one piece; from a pool.
 struct Piece {
     Completion completion;
     Request* request = nullptr;
@@ -106,9 +106,9 @@ struct StoredEntry : StoredMessage {
     bool rendezvous = false, synchronous = false, can_get = false;
     Hint hint = Hint::none;
     std::uint16_t key_bytes = 0;
-    std::uint64_t sender = 0, request = 0, address = 0; // of a rendezvous or a synchronous message
+    std::uint64_t sender = 0, request = 0, address = 0; // for a rendezvous or a synchronous message
     std::size_t bytes = 0;                              // of the message
-    std::uint8_t shelf = 0;                             // where it is kept for the next message
+    std::uint8_t shelf = 0;                             // the list on which it is kept for the next message
     Assembly* assembly = nullptr;                       // its data is not complete
     bool broken = false;                                // and will never be: the sender is gone
     StoredEntry* next_free = nullptr;
@@ -120,22 +120,22 @@ struct StoredEntry : StoredMessage {
 struct Peer {
     std::uint64_t process = 0;
     std::unique_ptr<Endpoint> endpoint;
-    std::uint32_t secret = 0; // in names that it is told (slots.h)
+    std::uint32_t secret = 0; // hidden in the names that it is told (slots.h)
     bool failed = false;      // and then busy, too
-    std::size_t most_now = 0; // bytes of a message that Engine::send_now() takes
-    // Small messages that nobody waits for: left one by one in this turn of progress(), and how many may.
+    std::size_t most_now = 0; // bytes of the largest message that Engine::send_now() takes
+    // Small messages that nobody waits for: how many left one by one in this turn of progress(), and how many may.
     std::uint32_t turn = 0, gone_alone = 0, burst = UINT32_MAX;
     std::uint32_t held = 0;      // requests that have come to the queue since it was served
     Bundle* open = nullptr;      // the last entry of the queue, if it takes more
     std::size_t bundle_room = 0; // bytes of a bundle
     Thresholds thresholds{};
-    Hint hint = Hint::none; // that the endpoint has been told
-    // What waits for room: first messages and controls in order, then data of requests in turn.
+    Hint hint = Hint::none; // the endpoint has been told it
+    // Messages that wait for room: first messages and controls in order, then data of requests in turn.
     Waiting *first = nullptr, *last = nullptr;
     bool busy = false; // the first queue is not empty, or is being served: new messages go behind
     Request *bulk_first = nullptr, *bulk_last = nullptr;
     bool listed = false;  // in Engine::waiting_
-    bool left = false;    // has said goodbye: it is not missed, but by who names it
+    bool left = false;    // has said goodbye: only operations that name it miss it
     bool greeted = false; // by Engine::look()
     bool parted = false;  // has had our goodbye
 

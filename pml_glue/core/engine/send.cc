@@ -6,7 +6,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::uint32_t kServed = 32; // so many in a queue do not wait for progress()
+constexpr std::uint32_t kServed = 32; // with so many in a queue they do not wait for progress()
 
 wire::EagerHeader header_of(const Envelope& envelope) {
     return {.context = envelope.context, .source = envelope.source, .tag = envelope.tag, .zero = 0};
@@ -55,8 +55,8 @@ bool Engine::needs_rendezvous(const Request& request) const {
     return request.data.bytes > std::min(most, request.peer->endpoint->limits().max_packed - sizeof(wire::SyncHeader));
 }
 
-// The first message of a request. The phase is that behind the message before the endpoint is called, since the answer
-// may come within the call. With `done` the request may be gone.
+// Sends the first message of a request. The request gets its next phase before the endpoint
+// is called, since the answer may come within the call. After `done` the request may be gone.
 Posted Engine::post_first(Request& request) {
     const Posted outcome = needs_rendezvous(request) ? post_offer(request)
                            : request.synchronous     ? post_synchronous(request)
@@ -168,8 +168,8 @@ std::size_t pack_offer(void* out, void* argument) {
 }
 } // namespace
 
-// Rendezvous: what there is, and a key to read it with. Data that is not contiguous, or that the network cannot read,
-// goes in fragments.
+// Rendezvous: sends the envelope, and a key to read the data with. Data that
+// is not contiguous, or that the network cannot read, goes in fragments.
 Posted Engine::post_offer(Request& request) {
     Endpoint& endpoint = *request.peer->endpoint;
     const Limits& limits = endpoint.limits();

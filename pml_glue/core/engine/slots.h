@@ -1,6 +1,6 @@
-// Names for requests that the other side may use: an index and the generation of its slot. A name that is out of date,
-// or was never given, finds nothing. The generation is told by exclusive or with a secret of that side's: who has not
-// been told a name does not guess it from those that he has.
+// Names for requests that the other side may use: an index and the generation of its slot.
+// An outdated or invented name finds nothing. The generation is told by exclusive or with
+// a secret of that side's: the names that a peer has been told do not let it guess others.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ public:
         slot.request = &request;
         slot.name = ++slot.generation ^ static_cast<Generation>(secret);
         if (slot.name == 0)
-            slot.name = ++slot.generation ^ static_cast<Generation>(secret); // of the first slot all were 0
+            slot.name = ++slot.generation ^ static_cast<Generation>(secret); // all were 0 in the first slot
         return std::uint64_t{slot.name} << 32 | index;
     }
     [[nodiscard]] Request* find(std::uint64_t id) const {

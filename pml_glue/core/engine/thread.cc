@@ -1,5 +1,5 @@
-// Turns of the progress thread. The program is outside, and may look at what it has been told: requests that are
-// complete, and their status. So nothing is told here.
+// Turns of the progress thread. The program is outside, and may look at
+// requests that are complete, and at their status. So nothing is told here.
 #include <utility>
 
 #include "pml_glue/core/engine/engine.h"
@@ -20,7 +20,7 @@ unsigned Engine::progress_in_thread() {
     return count;
 }
 
-// True: the message of a process that is not connected has to wait for the program, and does.
+// True: the message comes from a process that is not connected, and is held back for the program.
 bool Engine::hold_back(std::uint64_t process, MessageKind kind, const std::byte* data, std::size_t length) {
     if (!kept_.in_thread || peers_.contains(process)) return false;
     port_.hold_back(kind, data, length);
@@ -34,7 +34,7 @@ void Engine::report(const char* line) {
         hooks_.report(hooks_.argument, line);
 }
 
-// First what has ended: what was held back came later. A request is its owner's again once it has been told of.
+// First the operations that have ended: held back messages came later. A request is its owner's again once it is told.
 void Engine::tell_kept() {
     if (!kept_.any() && !port_.held_back()) return;
     const bool before = std::exchange(in_progress_, true);

@@ -1,4 +1,4 @@
-// Which protocol is for which size, from the network's own estimates (port.h: Costs). Pure.
+// The protocol for each size, by the network's own estimates (port.h: Costs). Pure.
 #pragma once
 
 #include <algorithm>
@@ -8,22 +8,22 @@
 
 namespace ucx_mp::glue {
 
-// Bytes. Messages of up to `eager` are sent unasked, in several pieces if one does not do. From `zero_copy` on they
-// leave from the program's memory, which it has back when the adapter is done.
+// Bytes. Messages of up to `eager` are sent unasked, in several pieces if one is too short. From
+// `zero_copy` on they leave from the program's memory, which it has back when the adapter is done.
 struct Sizes {
     std::size_t eager = 0, zero_copy = SIZE_MAX;
 };
 struct Thresholds {
-    Sizes other;   // of calls that do not wait
-    Sizes waiting; // of calls that wait: they may return when the data is copied
+    Sizes other;   // for calls that do not wait
+    Sizes waiting; // for calls that wait: they may return when the data is copied
 };
 
-// What the receiver may be sent without having asked, at most: it has to keep it.
+// The largest message that is sent unasked: the receiver has to keep it.
 inline constexpr std::size_t kMostUnasked = std::size_t{256} << 10;
 
-// A message in pieces costs both processors something per piece, and a copy at either side, or at the receiver alone. A
-// rendezvous costs the request, the way there and back of the read, and who waits also the way of the answer. Both send
-// the same bytes over the wire. `piece`: bytes of data in one.
+// A message in pieces costs both processors something per piece, and a copy at either side, or at the
+// receiver alone. A rendezvous costs the request and the way there and back of the read; a caller that waits
+// also pays the way of the answer. Both send the same bytes over the wire. `piece`: bytes of data in one.
 [[nodiscard]] inline Thresholds thresholds(const Costs& costs, std::size_t piece, bool readable) {
     // An operation that is completed later costs its completion, too.
     const double spared = costs.registration + costs.message;
@@ -35,7 +35,7 @@ inline constexpr std::size_t kMostUnasked = std::size_t{256} << 10;
     const auto most = [&](double fixed, int copies) {
         const double per_byte =
             copies * costs.copy + costs.byte - costs.move_byte + 2 * costs.message / static_cast<double>(piece);
-        // Nothing is known, or pieces cost nothing: what is sent unasked has to be kept.
+        // No estimate, or pieces cost nothing: but messages that are sent unasked have to be kept.
         if (fixed <= 0) return piece;
         if (per_byte <= 0 || fixed / per_byte > static_cast<double>(kMostUnasked)) return kMostUnasked;
         return std::max(piece, static_cast<std::size_t>(fixed / per_byte));

@@ -1,11 +1,11 @@
-// Whether those live who are waited for. A peer that something is sent to is the network's to watch; one that we only
-// receive from, or that has our offer and says nothing, has to be asked. Slow path, a few times per second at most.
+// Asks whether peers live that are waited for. The network watches a peer that something is sent to. A peer that we
+// only receive from, or that has our offer and is silent, has to be asked. Slow path, a few times per second at most.
 //
-// An eager message does not say of which process it is, so who has only sent is no peer of ours. If strangers are to be
-// watched, a receive from any source that waits for longer than an interval makes peers of the communicator's members,
-// some at a time: one of them may be what it waits for. That costs connections which nobody else needs, and who cannot
-// be connected in time counts as gone. So it is for jobs that go on without a process. Members of other jobs are left
-// out: they may have left, and could not tell a stranger.
+// An eager message does not name its process, so a process that has only sent is no peer of ours. If strangers
+// are to be watched, a receive from any source that waits for longer than an interval makes peers of the
+// communicator's members, some at a time: it may wait for one of them. That costs connections which nobody
+// else needs, and a member that cannot be connected in time counts as gone. So it is for jobs that go on
+// without a process. Members of other jobs are left out: they may have left, and could not tell a stranger.
 #include <algorithm>
 #include <utility>
 
@@ -15,12 +15,12 @@ namespace ucx_mp::glue {
 
 namespace {
 constexpr std::size_t kMost = 64;                // peers that are asked at a time
-constexpr unsigned kNew = 16;                    // that are met at a time
-constexpr unsigned kMembers = 1024;              // that are looked at for that
-constexpr std::uint64_t kRankBits = 0xffff'ffff; // of a process' name: about its rank in the job
+constexpr unsigned kNew = 16;                    // strangers that are connected at a time
+constexpr unsigned kMembers = 1024;              // members that are looked at for that
+constexpr std::uint64_t kRankBits = 0xffff'ffff; // part of a process' name that holds about its rank in the job
 } // namespace
 
-// In turn: who looks for many remembers the last ones.
+// In turn: if there are many looks, the last ones are remembered.
 bool Engine::source_failed(const Envelope& pattern) {
     const auto last = (watched_.sought_count + watched_.sought.size() - 1) % watched_.sought.size();
     if (watched_.sought_count == 0 || !(watched_.sought[last] == pattern))
@@ -28,7 +28,7 @@ bool Engine::source_failed(const Envelope& pattern) {
     return has_failed(pattern);
 }
 
-// Of receives, and of looks for a message, that name a source. With any source it is whoever has ever been talked to.
+// Receives, and looks for a message, that name a source. If they name none, every peer so far is asked.
 void Engine::sources(std::vector<std::uint64_t>& names) {
     bool any = false;
     std::vector<std::uint32_t> contexts, looked_for;
@@ -60,7 +60,7 @@ void Engine::sources(std::vector<std::uint64_t>& names) {
         if (any && !peer->failed) names.push_back(process);
 }
 
-// Where each communicator's turn has come to is remembered for as long as somebody waits there.
+// Remembers the position in each communicator as long as somebody waits there.
 void Engine::meet(std::vector<std::uint32_t>& contexts) {
     std::sort(contexts.begin(), contexts.end());
     contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
@@ -72,7 +72,7 @@ void Engine::meet(std::vector<std::uint32_t>& contexts) {
                 contexts.end());
     for (const std::uint32_t context : contexts) {
         std::uint64_t process;
-        // Behind ourselves, since otherwise all would meet the first ones at the same time.
+        // Begins behind our own rank, since otherwise all ranks would meet the first ones at the same time.
         std::int32_t& next =
             watched_.met.try_emplace(context, static_cast<std::int32_t>(process_ & kRankBits)).first->second;
         bool wrapped = false;
@@ -100,7 +100,7 @@ void Engine::look() {
     std::vector<std::uint64_t> names;
     sources(names);
     assemblies_.each_wanted([&](std::uint64_t sender) { names.push_back(sender); });
-    std::vector<Peer*> peers = waiting_; // who takes nothing more may be gone
+    std::vector<Peer*> peers = waiting_; // a peer that takes nothing more may be gone
     slots_.for_each([&](Request& request) {
         if (request.peer) peers.push_back(request.peer);
     });
@@ -108,7 +108,7 @@ void Engine::look() {
     for (const Peer* peer : peers) names.push_back(peer->process);
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
-    // Of many the next ones every time.
+    // If there are many, each time the next ones.
     const auto next =
         static_cast<std::size_t>(std::upper_bound(names.begin(), names.end(), watched_.asked) - names.begin());
     for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
@@ -118,7 +118,7 @@ void Engine::look() {
 void Engine::ask(std::uint64_t process) {
     Peer* const peer = process == process_ ? nullptr : this->peer(process);
     if (!peer || peer->failed) return;
-    // Who has never sent anything may not be connected, and then nobody can be asked.
+    // A process that has never sent anything may not be connected, and then it cannot be asked.
     if (!std::exchange(peer->greeted, true)) {
         const std::uint64_t nothing = 0;
         control(*peer, wire::kHello, &nothing, sizeof nothing);

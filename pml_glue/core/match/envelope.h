@@ -1,4 +1,4 @@
-// What a message is found by: communicator, source and tag (MPI-3.1 3.2.3, 3.2.4), free of MPI's own types.
+// The key of a message: communicator, source and tag (MPI-3.1 3.2.3, 3.2.4), free of MPI's own types.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace ucx_mp::glue {
 
-// MPI_ANY_SOURCE and MPI_ANY_TAG in the pattern of a receive; no message has them. No rank and no tag of anybody.
+// MPI_ANY_SOURCE and MPI_ANY_TAG in the pattern of a receive; no message has them. No process has this rank or tag.
 inline constexpr std::int32_t kAnySource = INT32_MIN;
 inline constexpr std::int32_t kAnyTag = INT32_MIN;
 
-// Of a message: who sent it, with which tag, in which communicator. Of a receive: what it takes, with wildcards.
-// Tags below 0 are the library's own: kAnyTag does not match them.
+// A message's sender, tag and communicator. A receive's pattern, with
+// wildcards. Tags below 0 are the library's own: kAnyTag does not match them.
 struct Envelope {
     std::uint32_t context; // of the communicator
     std::int32_t source;   // rank in the communicator (of the remote group, if it has one)
@@ -25,8 +25,8 @@ struct Envelope {
     }
 };
 
-// 64 bits in which every bit of the envelope has a say: for hash tables, and which process sends does not choose its
-// collisions by accident.
+// 64 bits in which every bit of the envelope has a say: for hash
+// tables. The sending process does not cause collisions by accident.
 [[nodiscard]] inline std::uint64_t hash(const Envelope& key) {
     std::uint64_t x = (std::uint64_t{key.context} << 32 | static_cast<std::uint32_t>(key.source)) * 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 32) + static_cast<std::uint32_t>(key.tag);

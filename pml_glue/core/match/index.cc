@@ -48,7 +48,7 @@ void Index::erase(Link& link) {
 }
 
 void Index::take_oldest(Link** place, Link& link) {
-    if (found_ == &link.chain) found_ = nullptr; // it stood in what goes
+    if (found_ == &link.chain) found_ = nullptr; // it stood in the part that goes
     if (Link* const heir = link.next) {
         heir->prev = nullptr;
         heir->last = link.last;

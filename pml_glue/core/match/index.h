@@ -1,4 +1,4 @@
-// First-in-first-out queues by key, all in one hash table. Intrusive: what is queued brings its link.
+// First-in-first-out queues by key, all in one hash table. Intrusive: an entry brings its link.
 //
 // A bucket chains keys, not entries: the oldest entry of a key stands in the chain, the others hang behind it. So a
 // long queue of one key costs nobody else anything, which plain chaining would not give.
@@ -64,7 +64,7 @@ public:
     }
 
 private:
-    // Where the pointer to the oldest entry of this key stands, or would stand.
+    // The place of the pointer to the oldest entry of this key, present or not.
     [[nodiscard]] Link** place_of(const Envelope& key) {
         if (found_ && (*found_)->key == key) return found_;
         Link** place = &buckets_[hash(key) & mask_];
@@ -77,7 +77,7 @@ private:
     std::vector<Link*> buckets_; // a power of two
     std::size_t mask_;
     std::size_t keys_ = 0, entries_ = 0;
-    // Where the oldest of the key stands that was used last: programs queue many of one key. Null, or *found_ is not.
+    // The place of the oldest entry of the last key: programs queue many of one key. Null, or *found_ is not.
     Link** found_ = nullptr;
 };
 

@@ -1,28 +1,28 @@
-// Which receive gets which message, in MPI's order (MPI-3.1 3.5): of the messages that a receive takes the one that
-// came first, of the receives that take a message the one that was posted first. Every search is O(1) expected, also
-// with wildcards, whatever else is queued.
+// Finds the receive for a message and the message for a receive, in MPI's order (MPI-3.1 3.5). A
+// receive gets the earliest of the messages that it takes; a message goes to the earliest of the
+// receives that take it. Every search is O(1) expected, also with wildcards, whatever else is queued.
 //
-// Receives stand in one of four tables, by the kind of their pattern; each has its posting number. A message asks the
-// tables that are not empty, and the smallest number wins. Messages nobody waits for stand in four tables at once, one
-// for each kind of pattern, so that a receive finds its first one with a single look. A table for wildcards is made
-// when the first receive of its kind asks, and kept from then on: most programs never pay for it. A receive or message
-// that is the only one of its kind is compared, without any table.
+// Receives stand in one of four tables, by the kind of their pattern; each has its posting number. A message
+// asks the tables that are not empty, and the smallest number wins. Messages without a receive stand in four
+// tables at once, one for each kind of pattern, so that a receive finds its first one with a single look. A
+// table for wildcards is made when the first receive of its kind asks, and kept from then on: most programs
+// never pay for it. A receive or message that is the only one of its kind is compared, without any table.
 //
-// (The scheme of the thesis, papers/nic-collectives 3.2, bins by the tag modulo 20 and walks lists: linear in what a
-// sender has queued, and without a bin for a receive of any source and any tag.)
+// (The scheme of Myrinet 3.2 has bins by the tag modulo 20 and walks lists. That is
+// linear in the sender's queue, and has no bin for a receive of any source and any tag.)
 #pragma once
 
 #include "pml_glue/core/match/index.h"
 
 namespace ucx_mp::glue {
 
-// What a receive request starts with. `number` is set when it is posted.
+// The beginning of a receive request. `number` is set when it is posted.
 struct PostedReceive {
     Link link;
     std::uint64_t number = 0;
 };
 
-// What a stored message starts with. Messages with a negative tag are not in the tables for any tag.
+// The beginning of a stored message. Messages with a negative tag are not in the tables for any tag.
 struct StoredMessage {
     Envelope envelope{};
     std::uint64_t number = 0;                  // of arrival; set by store()
@@ -32,7 +32,7 @@ struct StoredMessage {
 // Not synchronised. Owns neither receives nor messages.
 class Matcher {
 public:
-    // A message has come: takes the receive that gets it out of the tables. Null: nobody waits, store() it.
+    // A message has come: takes its receive out of the tables. Null: no receive waits, store() it.
     [[nodiscard]] PostedReceive* arrive(const Envelope& message) {
         PostedReceive* const lone = lone_receive_;
         if (!lone) {
@@ -54,7 +54,7 @@ public:
         lone_message_ = &message;
     }
 
-    // A receive or probe asks: the message that it gets, which stays stored until take(). Null: post() it.
+    // A receive or probe asks for its message, which stays stored until take(). Null: post() it.
     [[nodiscard]] StoredMessage* find(const Envelope& pattern) {
         if (lone_message_) return pattern.takes(lone_message_->envelope) ? lone_message_ : nullptr;
         if (messages_[kExact].empty()) return nullptr;
@@ -83,7 +83,7 @@ public:
     [[nodiscard]] std::size_t posted() const { return in_tables_ + (lone_receive_ ? 1 : 0); }
     [[nodiscard]] std::uint64_t last_posted() const { return posted_number_; } // its number
     [[nodiscard]] std::size_t stored() const { return messages_[kExact].size() + (lone_message_ ? 1 : 0); }
-    // Slow path, in no order; the function may cancel or take the one that it gets.
+    // Slow path, in no order; the function may cancel or take the entry that it gets.
     template <class F> void each_posted(F&& function) {
         if (lone_receive_) return function(*lone_receive_, lone_receive_->link.key);
         for (Index& index : receives_) index.for_each([&](Link& link) { function(receive_of(link), link.key); });
@@ -125,8 +125,8 @@ private:
 
     Index receives_[kKinds], messages_[kKinds];
     bool made_[kKinds] = {true, false, false, false};
-    bool wild_ = false; // some other than the first is made
-    // The only one that waits is not in the tables, which are empty then.
+    bool wild_ = false; // a table but the first is made
+    // The only waiting receive is not in the tables, which are empty then.
     PostedReceive* lone_receive_ = nullptr;
     StoredMessage* lone_message_ = nullptr;
     std::size_t in_tables_ = 0; // receives

@@ -8,7 +8,7 @@ namespace ucx_mp::glue {
 
 namespace {
 
-// Edges of halving that are no round of it.
+// Edges of halving that are no rounds of it.
 constexpr unsigned kBefore = kEdges - 2, kBehind = kEdges - 1;
 
 class Maker {
@@ -102,12 +102,12 @@ private:
         each_child([&](unsigned k, std::uint32_t child, std::uint32_t) { put(k, ranked(child), 0, 1); });
     }
 
-    // Blocks of all ranks that are `first`, `first` + 1 and so on in memory are the caller's.
+    // Blocks of all ranks, which are `first`, `first` + 1 and so on in memory, are the caller's.
     void all_blocks(std::vector<Run>& runs, std::uint32_t first) const {
         if (first) runs.push_back({.user = 0, .work = n_ - first, .count = first});
         runs.push_back({.user = first, .work = 0, .count = n_ - first});
     }
-    // All ranks' blocks, of which memory begins with `first`'s: combined in the order of ranks. Returns where.
+    // All ranks' blocks, of which `first`'s is the first in memory, combined in the order of ranks. Returns the place.
     std::uint32_t fold_all(std::uint32_t first) {
         const auto place = [&](std::uint32_t rank) { return above(rank, n_ - first); };
         for (std::uint32_t rank = 1; rank < n_; ++rank) fold(place(rank - 1), place(rank));
@@ -153,11 +153,11 @@ private:
             all_blocks(plan_.outputs, first);
     }
 
-    // Memory: our blocks, the one for rank + i at i; what a round sends, together; then what each round brings. The
-    // block at i has come from rank - i in the end.
+    // Memory: our blocks, the one for rank + i at i; the blocks that a round sends, together;
+    // then those that each round brings. The block at i has come from rank - i in the end.
     void alltoall() {
         assert(n_ <= kMostAlltoall);
-        std::vector<std::uint32_t> at(n_); // where the block at i is
+        std::vector<std::uint32_t> at(n_); // place of the block for i
         for (std::uint32_t i = 0; i < n_; ++i) at[i] = i;
         for (std::uint32_t target = 0; target < n_; ++target)
             append(plan_.inputs, target, above(target, n_ - shape_.rank));
@@ -178,7 +178,7 @@ private:
         for (std::uint32_t source = 0; source < n_; ++source)
             append(plan_.outputs, source, at[above(shape_.rank, n_ - source)]);
     }
-    // One more block behind those before it, in the order of the caller's.
+    // One more block behind the others, in the order of the caller's.
     static void append(std::vector<Run>& runs, std::uint32_t user, std::uint32_t work) {
         if (!runs.empty() && runs.back().work + runs.back().count == work)
             ++runs.back().count;
@@ -197,7 +197,7 @@ private:
             {.what = Action::What::copy, .edge = 0, .partner = 0, .from = from, .to = to, .count = 1});
     }
 
-    // Of the first ranks as many pairs as there are ranks above a power of two are one each: the odd one works.
+    // Among the first ranks, as many pairs as there are ranks above a power of two are one each: the odd one works.
     void halving() {
         const std::uint32_t rank = shape_.rank, power = std::bit_floor(n_), pairs = n_ - power;
         const auto real = [&](std::uint32_t virtually) {

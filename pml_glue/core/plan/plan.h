@@ -1,17 +1,17 @@
-// What one rank does in a collective operation: parts that it sends and takes, and operators that it applies. Pure: a
-// plan depends on nothing but its shape, so all ranks know each other's.
+// One rank's actions in a collective operation: parts that it sends and takes, and operators
+// that it applies. Pure: a plan depends only on its shape, so all ranks know each other's.
 //
-// A plan works on memory of its own, counted in blocks of equal size. Its actions are done in their order: a put sends
-// what the takes and folds before it have left there. What is taken may come at any time before its turn, since every
-// take of a plan has a place of its own.
+// A plan works on memory of its own, counted in blocks of equal size. Its actions are
+// done in their order: a put sends the results of earlier takes and folds. A part may
+// come at any time before its take, since every take of a plan has a place of its own.
 //
 // The circle of edges: out-edge k leads to rank + 2^k, in-edge k comes from rank - 2^k (modulo the ranks), for
-// 2^k < ranks. Barriers (dissemination), all-gathers (Bruck, mirrored) and the trees of all roots use only these: who
-// has talked to them has all that he needs. In a tree of relative ranks q = rank - root the parent of q is q without
+// 2^k < ranks. Barriers (dissemination), all-gathers (Bruck, mirrored) and the trees of all roots use only these,
+// so a rank needs no other connections. In a tree of relative ranks q = rank - root the parent of q is q without
 // its lowest bit, so a subtree is a run of relative ranks. Halving (recursive doubling) pairs ranks otherwise.
 //
-// An all-to-all of small blocks (Bruck) uses the out-edges, too: the block for rank + i goes along edge k for each bit
-// k of i, together with all others of that round.
+// An all-to-all of small blocks (Bruck) uses the out-edges, too: the block for rank
+// + i goes along edge k for each bit k of i, together with all others of that round.
 //
 // Small reductions gather all contributions in the order of the ranks and apply the operator at the end: it need not be
 // commutative, and all ranks get the same bits. With halving the same holds: neighbours are combined, lower ranks
@@ -34,11 +34,11 @@ enum class Collective : std::uint8_t {
     scatter,
     alltoall,
     exchange,  // an alltoall of larger blocks: each pair for itself, no plan (core/collect/exchange.h)
-    exchangev, // an alltoallv, likewise
+    exchangev, // an alltoallv, in the same way
 };
 inline constexpr unsigned kCollectives = 12; // the last one's number + 1
 
-// Whether who has finished it knows that all have started it.
+// Whether a rank that has finished it knows that all have started it.
 [[nodiscard]] constexpr bool synchronises(Collective collective) {
     return collective == Collective::barrier || collective == Collective::allgather ||
            collective == Collective::allreduce || collective == Collective::halving ||
@@ -58,7 +58,7 @@ struct Shape {
 struct Action {
     enum class What : std::uint8_t {
         put,  // `count` blocks at `from`, to `partner`
-        take, // what the partner's put with this edge brings, to `to`
+        take, // to `to`: the blocks of the partner's put with this edge
         fold, // the block at `to` becomes: block at `from`, operator, block at `to`
         copy, // `count` blocks at `from`, to `to`
     };
@@ -83,8 +83,8 @@ struct Plan {
     static constexpr std::uint16_t kNoTake = 0xffff;
 };
 
-// Makes the plan of a shape in `out`, whose memory it uses again; of an exchange: without actions. At least two ranks,
-// and of an alltoall not more than kMostAlltoall.
+// Makes the plan of a shape in `out`, whose memory it uses again; for an exchange:
+// without actions. At least two ranks, and for an alltoall not more than kMostAlltoall.
 void make_plan(const Shape& shape, Plan& out);
 
 } // namespace ucx_mp::glue

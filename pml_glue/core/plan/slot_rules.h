@@ -1,18 +1,18 @@
-// When a collective operation may start, so that what comes for it finds its slot free at every member: no
-// acknowledgments. Pure; tests/pml/test_slots.cc tries all orders.
+// When a collective operation may start, so that its messages find a free slot at every
+// member without acknowledgments. Pure; tests/pml/test_slots.cc tries all orders.
 //
 // Operations of a group are numbered in the order of the calls, which is the same at all members. Number m uses slot
 // m mod K. W operations may be under way. K is 2W, or more: here the next power of two.
 //
 //   1. m starts when all up to m - W are finished here.
-//   2. m starts when some synchronising operation among m - W .. m - 1 is finished here. What was before the first
-//      operation counts as one: the group was empty then. So that there is one, a barrier is put in, with a number of
-//      its own, when W/2 - 1 (at least one) in a row do not synchronise.
+//   2. m starts when some synchronising operation among m - W .. m - 1 is finished here. The beginning counts as one:
+//      the group was empty then. A barrier with a number of its own is put in when W/2 - 1 operations (at least one) in
+//      a row do not synchronise, so that there is always one.
 //
-// Then S >= m - W is finished here, so all have started S, so by rule 1 all have finished S - W >= m - K, whose slot
-// it was. Both rules say: m < (what is known to be over) + W.
+// Then S >= m - W is finished here, so all have started S, so by rule 1 all have finished
+// S - W >= m - K, which used the slot. Both rules say: m < (number known to be over) + W.
 //
-// `finished`: all its parts are taken, and all that it sends has left.
+// `finished`: all its parts are taken, and all its messages have left.
 #pragma once
 
 #include <algorithm>
@@ -40,11 +40,11 @@ public:
         row_ = synchronises ? 0 : row_ + 1;
         return next_++;
     }
-    // Whether the first one that has not started may. They start in the order of their numbers.
+    // Whether the first operation that has not started may. They start in the order of their numbers.
     [[nodiscard]] bool may_start(std::uint64_t number) const {
         return number < std::min(lowest_, synchronised_) + in_flight_;
     }
-    // In any order of those that have started.
+    // Started operations may end in any order.
     void finish(std::uint64_t number, bool synchronises) {
         if (synchronises) synchronised_ = std::max(synchronised_, number + 1);
         finished_ |= std::uint64_t{1} << (number - lowest_);
@@ -53,8 +53,8 @@ public:
             ++lowest_;
         }
     }
-    // The number that ends with these bits, if its slot may be in use: it is among the next K that are not finished.
-    // False: no member can have sent anything of it.
+    // The number that ends with these bits, if its slot may be in use: it is among the
+    // next K that are not finished. False: no member can have sent a message of it.
     [[nodiscard]] bool find(std::uint32_t bits, std::uint32_t mask, std::uint64_t& number) const {
         const std::uint32_t ahead = (bits - static_cast<std::uint32_t>(lowest_)) & mask;
         number = lowest_ + ahead;
@@ -64,11 +64,11 @@ public:
 
 private:
     const unsigned in_flight_, row_limit_, mask_;
-    unsigned row_ = 0;               // of the last ones that have a number, how many do not synchronise
+    unsigned row_ = 0;               // of the last numbered operations, how many do not synchronise
     std::uint64_t next_ = 0;         // number to give
     std::uint64_t lowest_ = 0;       // the first one that is not finished
     std::uint64_t finished_ = 0;     // bit i: lowest_ + i is
-    std::uint64_t synchronised_ = 0; // the last synchronising one that is finished, + 1
+    std::uint64_t synchronised_ = 0; // the last finished one that synchronises, + 1
 };
 
 } // namespace ucx_mp::glue

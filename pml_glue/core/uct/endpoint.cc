@@ -72,7 +72,7 @@ UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves
         const auto& moving_cap = moves->attributes().cap;
         if (moves->can(UCT_IFACE_FLAG_GET_ZCOPY)) limits_.max_get = moving_cap.get.max_zcopy;
         if (moves->can(UCT_IFACE_FLAG_PUT_ZCOPY)) limits_.max_put = moving_cap.put.max_zcopy;
-        // Where writes are over when the call returns a copy saves nothing.
+        // Where writes are over when the call returns, a copy saves nothing.
         if (moves == &lane && moves->can(UCT_IFACE_FLAG_PUT_BCOPY)) limits_.max_put_packed = moving_cap.put.max_bcopy;
         if (moves == &lane && moves->can(UCT_IFACE_FLAG_PUT_SHORT)) limits_.max_put_short = moving_cap.put.max_short;
         if (moves == &lane && moves->can(UCT_IFACE_FLAG_GET_BCOPY)) limits_.max_get_packed = moving_cap.get.max_bcopy;
@@ -82,7 +82,7 @@ UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves
     estimate(copy);
 }
 
-// What UCT says of itself, in seconds. Bandwidth of transports within the host is that of the copies, which we count.
+// UCT's own estimates, in seconds. Bandwidth of transports within the host is that of the copies, which we count.
 void UctEndpoint::estimate(double copy) {
     const auto nanoseconds = [](double seconds) { return seconds * 1e9; };
     const auto byte = [&](const uct_iface_attr_t& of) {
@@ -140,8 +140,8 @@ Posted UctEndpoint::send_zero_copy(MessageKind kind, const void* header, std::si
     return outcome;
 }
 
-// Another transport's than the messages' (cma) is the kernel's answer to one call: memory that may not be read or
-// written. Whether the peer is there the transport of messages says.
+// If the writes' transport is not that of the messages (cma), this is the kernel's answer to one call:
+// memory that may not be read or written. The transport of messages says whether the peer is there.
 Posted UctEndpoint::moved(ucs_status_t status) const {
     const Posted outcome = posted(status);
     return outcome == Posted::failed && moves_ != &lane_ ? Posted::refused : outcome;
@@ -299,7 +299,7 @@ RemoteKey* UctEndpoint::unpack_exposed(const std::byte* keys, std::size_t length
 
 ucs_status_t UctEndpoint::flush() { return uct_ep_flush(endpoint_, 0, nullptr); }
 
-// What has failed has nothing under way but completions, which the caller has seen.
+// A failed endpoint has nothing under way but completions, which the caller has seen.
 bool UctEndpoint::idle() {
     const auto waits = [](uct_ep_h endpoint) {
         const ucs_status_t status = uct_ep_flush(endpoint, 0, nullptr);

@@ -5,17 +5,17 @@
 
 namespace ucx_mp::glue {
 
-// Who moves data to and from a peer's memory.
+// The mover of data to and from a peer's memory.
 enum class Mover : std::uint8_t {
-    none,      // nobody: fragments
+    none,      // there is none: fragments
     transport, // UCT's put and get
     processor, // the peer is this process
 };
 
 class UctEndpoint final : public Endpoint {
 public:
-    // Takes both endpoints over. `moves`: for Mover::transport, may be the lane of the messages and its endpoint.
-    // `copy`: of the processor, nanoseconds per byte (Costs).
+    // Takes both endpoints over. `moves`: for Mover::transport, may be the lane of the
+    // messages and its endpoint. `copy`: the processor's, nanoseconds per byte (Costs).
     UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves, uct_ep_h moving, double copy);
     UctEndpoint(const UctEndpoint&) = delete;
     ~UctEndpoint() override;
@@ -50,7 +50,7 @@ public:
 
 private:
     void estimate(double copy);
-    // Of a write or read.
+    // The result of a write or read.
     [[nodiscard]] Posted moved(ucs_status_t status) const;
 
     Lane& lane_;

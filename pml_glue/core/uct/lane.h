@@ -1,4 +1,4 @@
-// One transport of UCT: its memory domain and interface. Owns both. Slow path, but for what endpoints read.
+// One transport of UCT: its memory domain and interface. Owns both. Slow path, but for the fields that endpoints read.
 #pragma once
 
 #include <uct/api/uct.h>
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] std::vector<std::byte> interface_address() const;
     // Null, and `error`: not reachable by this transport.
     [[nodiscard]] uct_ep_h connect(const std::byte* device, const std::byte* interface, std::string& error);
-    // Of events: -1, and false: it has none. Shared memory tells only of messages that ask for it, which none does.
+    // For events: -1, and false: it has none. Shared memory tells only of messages that ask for it, which none does.
     [[nodiscard]] bool wakes() const;
     [[nodiscard]] int event_descriptor();
     // False: there is something to do already.
@@ -51,7 +51,7 @@ private:
     [[nodiscard]] std::string why_not() const;
 
     std::string transport_;
-    ucs_status_t status_ = UCS_OK; // of what could not be opened
+    ucs_status_t status_ = UCS_OK; // error of the call that could not open it
     uct_component_h component_ = nullptr;
     uct_md_h domain_ = nullptr;
     uct_iface_h interface_ = nullptr;

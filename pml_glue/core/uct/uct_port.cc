@@ -29,7 +29,7 @@ bool of_network(const std::string& transport) {
     return transport != "self" && transport != "cma" && !of_host(transport);
 }
 
-// What a copy costs here, ns per byte: messages are neither all in the nearest cache nor all out of it. About 0.1 ms.
+// The cost of a copy here, ns per byte: messages are neither all in the nearest cache nor all out of it. About 0.1 ms.
 double cost_of_copy() {
     constexpr std::size_t kBytes = std::size_t{256} << 10;
     std::vector<std::byte> from(kBytes, std::byte{1}), to(kBytes, std::byte{2});
@@ -74,7 +74,7 @@ bool parse(const std::byte* data, std::size_t length, std::uint64_t& host, std::
         Offered offer;
         std::vector<std::byte> name;
         if (!take(at, end, name) || !take(at, end, offer.device) || !take(at, end, offer.interface)) return false;
-        // UCT is not told how long they are, and reads as many bytes as it thinks they have.
+        // UCT is not told their length, and reads as many bytes as it thinks they have.
         offer.device.resize(kReadable);
         offer.interface.resize(kReadable);
         offer.transport.assign(reinterpret_cast<const char*>(name.data()), name.size());
@@ -89,9 +89,9 @@ const Offered* find(const std::vector<Offered>& offers, const std::string& trans
     return nullptr;
 }
 
-// Asked once: the kernel may forbid it (another user namespace, ptrace's rules), although both are on one host. It
-// looks at that before it looks at the address, of which there is none. `cma`: its address at UCT begins with the
-// process's number; the top bit says that more follows.
+// Asked once: the kernel may forbid it (another user namespace, ptrace's rules), although both
+// are on one host. It checks that before it looks at the address, and there is none. `cma`:
+// its address at UCT begins with the process's number; the top bit says that more follows.
 bool may_read(const std::vector<std::byte>& cma) {
     std::uint32_t process;
     if (cma.size() < sizeof process) return false;
@@ -122,7 +122,7 @@ bool UctPort::open(const Config& config, std::string& error) {
     std::istringstream names(transports);
     bool network = false;
     for (std::string name; std::getline(names, name, ',');) {
-        // Every adapter has RC: what is behind it in the list would never reach anybody first, but be polled.
+        // Every adapter has RC: later transports of the list would never be the first to reach a peer, but be polled.
         if (of_network(name) && lane("mp_rc")) continue;
         auto lane = std::make_unique<Lane>();
         std::string why;
@@ -273,7 +273,7 @@ public:
             key.assign(lane->domain_attributes().rkey_packed_size + 1, {}); // UCT may write nothing
             if (lane->domain_attributes().rkey_packed_size &&
                 uct_md_mkey_pack(lane->domain(), memory, key.data()) != UCS_OK)
-                continue; // by messages, then
+                continue; // its data then goes by messages
             put(out, lane->transport().data(), lane->transport().size());
             put(out, key.data(), key.size() - 1);
         }

@@ -1,7 +1,7 @@
-// The port over UCT's public API: a worker, and an interface for each transport that the program wants and the machine
-// has. Which of them reaches a peer is decided when it is connected: `self` to ourselves, a transport of shared memory
-// to processes of the same host (with `cma` for the data), else the first network transport that both sides have.
-// Behind mp_rc, which all adapters have, no other one is opened.
+// The port over UCT's public API: a worker, and an interface for each transport that the program wants
+// and the machine has. The transport to a peer is chosen when it is connected: `self` to this process, shared memory to
+// processes of the same host (with `cma` for the data). To others it is the first network transport that both sides
+// have. Behind mp_rc, which all adapters have, no other one is opened.
 //
 // Shared memory tells of a peer that has died only when it is asked (Endpoint::check()).
 #pragma once
@@ -51,7 +51,7 @@ private:
     FailureListener* listener_ = nullptr;
     std::uint64_t host_ = 0;
     bool share_host_ = true;
-    double copy_ = 0; // of the processor, ns per byte
+    double copy_ = 0; // the processor's, ns per byte
 };
 
 } // namespace ucx_mp::glue

@@ -1,6 +1,6 @@
-// What others want of us, and what they answer. Nothing that comes is believed: lengths, memory outside the window,
-// what was not asked for. Only that a member of the window is who it says is not checked; what answers has to name
-// something that nobody else has been told (engine/slots.h).
+// Requests and answers of other ranks. Nothing that comes is believed: lengths, memory outside
+// the window, answers to no question. Only that a member of the window is who it says is not
+// checked; an answer has to name something that nobody else has been told (engine/slots.h).
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ bool makes_sense(const wire::OperationHeader& header) {
     if (header.kind < MP_PUT || header.kind > MP_COMPARE_SWAP || header.bytes == 0 || header.unit == 0 ||
         header.extent < header.unit || header.brings > 1 || (swaps && header.bytes != header.unit))
         return false;
-    // Only that is both: it may bring nothing, and then it reads only.
+    // Only this kind is both: it may bring nothing, and then it only reads.
     if (header.kind != MP_GET_ACCUMULATE && header.brings == reads) return false;
     return header.brings || header.bytes <= wire::kMostAnswered;
 }
@@ -142,7 +142,7 @@ void Windows::on_reply(void* self, const std::byte* data, std::size_t length) {
     std::memcpy(&header, data, sizeof header);
     Operation* const operation = all.ids_.find(header.reply);
     if (!operation || operation->asks) return all.dropped("a reply is for no operation");
-    // In order, and not more than has been asked for: so what is owed never gets below nothing.
+    // In order, and not more than was asked for: so the count never gets below nothing.
     if (header.position != operation->settled || header.bytes == 0 ||
         header.bytes > operation->position - operation->settled || header.error > MP_RANGE ||
         length != sizeof header + (header.error ? 0 : header.bytes))

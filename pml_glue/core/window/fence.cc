@@ -1,16 +1,17 @@
-// Fences: all ranks have come, and what they have done before is done at both sides, for everybody.
+// Fences: all ranks have come, and their earlier operations are done at both sides, for everybody.
 //
-// Few ranks tell each other, behind their writes; small puts travel with it (held.cc). Who has heard of all is through.
-// He may go on before the others are: what a third rank did to one of them may still be on its way. So each tells the
-// others that he is through, and they access his memory only then. Nobody waits for that in the fence itself.
+// Few ranks tell each other, behind their writes; small puts travel with it (held.cc). A rank that has heard of all is
+// through. It may go on before the others are: a third rank's operations on one of them may still be on their way. So
+// each tells the others that it is through, and they access its memory only then. Nobody waits for that in the fence
+// itself.
 //
-// Many flush, and then have a barrier.
+// Many ranks flush, and then have a barrier.
 #include "pml_glue/core/window/window.h"
 
 namespace ucx_mp::glue {
 
 namespace {
-// Ranks of a window in which each tells all others of a fence: over one adapter, and where a flush costs a round trip.
+// The most ranks that tell each other of a fence: over one adapter, and where a flush costs a round trip.
 constexpr std::uint32_t kDirect = 5, kDirectOverSeveral = 7;
 } // namespace
 
@@ -46,13 +47,13 @@ bool Window::fence_with_all() {
     return true;
 }
 
-// It is told, what was done there is over, and it has told us.
+// It is told, our operations there are over, and it has told us.
 bool Window::fence_with(Target& to) {
     if (to.failed) {
         to.error = MP_FAILED;
         return to.open == 0;
     }
-    // Whether what the target executes was in its window only an answer says.
+    // Only an answer says whether an operation that the target executes was in its window.
     if (to.executed < to.started && to.asked < to.started) ask_flush(to);
     return tell_over(to, wire::Sync::fence) && to.fences_seen > fences_ && to.executed >= to.started && to.open == 0 &&
            to.messages.empty();

@@ -1,7 +1,7 @@
 // Small puts that travel with the end of their epoch.
 //
-// Where the end is told by a message, behind the writes, a few small puts are not written before it: they are its
-// contents. That is one message instead of two, needs no fence between, and none over several adapters.
+// Where a message tells the end, behind the writes, a few small puts are not written before it: they are
+// its contents. That is one message instead of two, needs no fence between, and none over several adapters.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -42,7 +42,7 @@ bool Window::put_now(std::uint32_t rank, const void* from, std::size_t bytes, st
     return true;
 }
 
-// The epoch ends in another way, after all: as operations.
+// The epoch ends in another way, after all: they go as operations.
 void Window::let_go(Target& to) {
     const std::vector<std::byte> held = std::exchange(to.held_puts, {});
     for (const std::byte *at = held.data(), *const end = at + held.size(); at != end;) {
@@ -88,7 +88,7 @@ std::size_t Window::pack_end(void* out, void* argument) {
     return sizeof message + to.held_puts.size();
 }
 
-// False: they are not what they say; the epoch is not over.
+// False: the contents are malformed; the epoch is not over.
 bool Window::put_held(Target& origin, const std::byte* data, std::size_t length) {
     while (length) {
         wire::HeldPut put;

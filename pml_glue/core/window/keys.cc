@@ -1,9 +1,9 @@
 // Keys of dynamic windows, whose memory comes and goes.
 //
-// A large put or get asks whether its memory is attached, and gets keys for itself alone: what a program has detached
-// is never written with a key from before. The question waits for the epoch as the operation would, since the target
-// may attach until then. The epoch ends when all is there, so nothing is under way when memory is detached. Without an
-// answer that helps the operation is sent as messages, which find several pieces of memory, or say what is wrong.
+// A large put or get asks whether its memory is attached, and gets keys for itself alone: memory that a program has
+// detached is never written with an earlier key. The question waits for the epoch as the operation would, since the
+// target may attach until then. The epoch ends when all is there, so nothing is under way when memory is detached.
+// Without a useful answer the operation is sent as messages, which find several pieces of memory, or say what is wrong.
 #include <cstring>
 
 #include "pml_glue/core/window/window.h"
@@ -11,7 +11,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::size_t kMessages = 2; // what fits into so many asks for nothing
+constexpr std::size_t kMessages = 2; // an operation that fits into so many messages needs no keys
 }
 
 // One block, and memory of ours that the port can move by itself.
@@ -24,7 +24,7 @@ bool Window::wants_key(const Target& to, const Operation& operation) const {
            !(rma.kind == MP_PUT ? rma.origin : rma.result).convertor;
 }
 
-// Behind the message the operation may be gone: to ourselves everything has happened then.
+// After the message the operation may be gone: a message to this process has been handled then.
 Posted Window::ask_for_key(Operation& operation) {
     Target& to = *operation.target;
     const wire::AskHeader header{.window = config_.id,

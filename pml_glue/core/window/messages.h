@@ -17,10 +17,10 @@
 //
 //     Behind `done` and `fence` stand small puts of the epoch, if there are any: for each HeldPut, then its data.
 //
-//     sync barrier, in rounds: to the next rank, the second next, the fourth next; who has heard of all the last ones
-//     of each round knows that everybody has come
+//     sync barrier, in rounds: to the next rank, the second next, the fourth next; a rank that has heard the last ones
+//     of each round knows that all have come
 //
-//     sync fence: behind the operations on a rank. Of few ranks each sends one to each other one, and waits for theirs
+//     sync fence: behind the operations on a rank. If ranks are few, each sends one to each other one
 //     sync through: the fence is over at its sender, whose memory may be accessed again (fence.cc)
 #pragma once
 
@@ -30,8 +30,8 @@ namespace ucx_mp::glue::wire {
 
 enum WindowKind : MessageKind { kWindowOperation = 24, kWindowReply, kWindowSync, kWindowAsk, kWindowKeys };
 
-// Then `runs` times WireRun, then `bytes` of data if the operation brings any. A piece of an operation: all its
-// elements are whole.
+// Then `runs` times WireRun, then `bytes` of data if the operation
+// brings any. A piece of an operation has only whole elements.
 struct [[gnu::packed]] OperationHeader {
     std::uint32_t window, origin;
     std::uint64_t reply;    // the operation's id at the origin
@@ -43,7 +43,7 @@ struct [[gnu::packed]] OperationHeader {
     std::uint8_t brings;
 };
 static_assert(sizeof(OperationHeader) == 44);
-// Bytes that a message asks for at most: its target makes room for so many.
+// The most bytes that a message asks for: its target makes room for so many.
 inline constexpr std::uint32_t kMostAnswered = 1 << 20;
 
 struct [[gnu::packed]] WireRun {
@@ -92,7 +92,7 @@ struct [[gnu::packed]] WindowSync {
     std::uint32_t window, origin;
     std::uint64_t number; // flush, flushed: of operations
     Sync what;
-    std::uint8_t error; // flushed: mp_error_t; barrier: somebody whom the sender would have heard of is gone
+    std::uint8_t error; // flushed: mp_error_t; barrier: a rank is gone that the sender would have heard of
     std::uint16_t zero;
 };
 static_assert(sizeof(WindowSync) == 20);

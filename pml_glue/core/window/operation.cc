@@ -1,4 +1,4 @@
-// What leaves: operations as writes and reads of the port, or as messages.
+// Outgoing operations: as writes and reads of the port, or as messages.
 #include <algorithm>
 #include <cstring>
 
@@ -118,7 +118,7 @@ void Window::got(Completion& completion, bool ok) {
     all.free_moves_ = &move;
 }
 
-// What is too long for a copy. False: it cannot be registered.
+// Registers memory that is too long for a copy. False: it cannot be registered.
 bool Window::register_memory(Operation& operation) {
     Endpoint& endpoint = *operation.target->peer->endpoint;
     const Limits& limits = endpoint.limits();
@@ -131,7 +131,7 @@ bool Window::register_memory(Operation& operation) {
     return operation.memory;
 }
 
-// At once, if nobody of the same way waits.
+// Posts it at once, if no operation of the same way waits.
 void Window::set_out(Operation& operation) {
     Target& to = *operation.target;
     if (operation.asks) { // for now a question
@@ -149,7 +149,7 @@ void Window::set_out(Operation& operation) {
     all_.list(to);
 }
 
-// Anything but `no_room`: the operation needs no turn any more, and may be gone.
+// Any result but `no_room`: the operation needs no turn any more, and may be gone.
 Posted Window::advance(Operation& operation) {
     if (operation.asks) return ask_for_key(operation);
     operation.held = true;
@@ -158,7 +158,7 @@ Posted Window::advance(Operation& operation) {
     if (outcome == Posted::no_room) return outcome;
     if (outcome == Posted::failed || outcome == Posted::refused) {
         operation.error = MP_FAILED;
-        operation.total = operation.position; // what has left is still answered: that is not owed for ever
+        operation.total = operation.position; // pieces that have left are still answered, so the count ends
         // Without a synchronization the target waits for ever.
         if (outcome == Posted::failed || operation.is_sync) all_.engine_.give_up(*operation.target->peer);
     }
@@ -195,8 +195,8 @@ Posted Window::advance_message(Operation& operation) {
     return Posted::done;
 }
 
-// The target's memory for the next message, from `room` bytes that its runs and, with `shares`, its data have; `most`
-// bytes of data at most. Returns how many.
+// The target's memory for the next message, from `room` bytes for its runs and, with
+// `shares`, its data; `most` bytes of data at most. Returns the number of bytes.
 std::size_t Window::pack_runs(Operation& operation, std::size_t room, std::size_t most, bool shares, std::byte* out,
                               std::uint16_t& runs) {
     std::size_t length = 0;
@@ -311,7 +311,7 @@ Posted Window::advance_moves(Operation& operation) {
     return Posted::done;
 }
 
-// From or to the program's memory. There are always two under way, and more up to the limit of bytes.
+// Moves from or to the program's memory. There are always two under way, and more up to the limit of bytes.
 Posted Window::post_move(Operation& operation, Cursor::Piece piece, unsigned way) {
     Target& to = *operation.target;
     Endpoint& endpoint = *to.peer->endpoint;
@@ -356,7 +356,7 @@ void Window::moved(Completion& completion, bool ok) {
     if (!ok) operation.error = MP_FAILED;
     move.next = window.all_.free_moves_;
     window.all_.free_moves_ = &move;
-    window.finish_if_over(operation); // whether the target is gone the port says
+    window.finish_if_over(operation); // the port says whether the target is gone
 }
 
 void Window::finish_if_over(Operation& operation) {
@@ -418,7 +418,7 @@ void Window::answer(Target& to, MessageKind kind, const void* header, std::size_
     Parts parts{header, data, header_bytes, bytes};
     if (to.answers.empty()) {
         const Posted outcome = to.peer->endpoint->send_packed(kind, pack_parts, &parts);
-        // Who has asked would wait for ever.
+        // The origin would wait for ever.
         if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
         if (outcome != Posted::no_room) return;
     }

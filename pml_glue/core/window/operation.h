@@ -1,4 +1,4 @@
-// What is under way between one window and one rank of it.
+// Objects that are under way between one window and one rank of it.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ struct Target;
 // A write or read of the port that is under way.
 struct Move {
     Completion completion;
-    struct Operation* operation; // null: of Window::get_now()
+    struct Operation* operation; // null: a read of Window::get_now()
     Target* target;              // then
     std::size_t bytes;
     unsigned generation; // of a Target's operations; of Window::get_now()
@@ -55,7 +55,7 @@ private:
     std::uint32_t unit_ = 1, extent_ = 1;
 };
 
-// Of the program, or a message that has to stay in the order of operations.
+// An operation of the program, or a message that has to stay in the order of operations.
 struct Operation {
     Operation* next;
     Target* target;
@@ -63,8 +63,8 @@ struct Operation {
     mp_run_t run; // if there is one only
     std::unique_ptr<mp_run_t[]> runs;
     Cursor cursor;
-    std::size_t position, total; // packed bytes: that have left, of all
-    std::size_t settled;         // that have been answered
+    std::size_t position, total; // packed bytes: sent so far, in all
+    std::size_t settled;         // packed bytes that have been answered
     std::uint64_t id;            // in Windows::ids_; 0: wants no answer
     unsigned outstanding;        // moves
     unsigned generation;         // of the target's operations
@@ -116,13 +116,13 @@ struct Answer {
 
 enum class Lock : std::uint8_t { none, wanted, shared, exclusive };
 
-// What calls that flush wait for: what was started before. One at a time, for all calls so far; later ones wait for the
-// next.
+// The operations that calls of flush wait for: those started before. One
+// round at a time, for all calls so far; later calls wait for the next.
 struct Round {
-    std::uint64_t call = 0, done = 0; // the last one that it is for; the last one that is over
+    std::uint64_t call = 0, done = 0; // the last call that it is for; the last call that is over
     std::uint64_t writes = 0, started = 0;
     unsigned generation = 0;
-    bool counted = false; // writes and started: what asks for keys is among them only then
+    bool counted = false; // it is in `writes` and `started`; an operation that asks for keys gets there later
 };
 
 // A rank of a window, seen from us. Made when it is first needed.
@@ -149,24 +149,24 @@ struct Target {
     // Operations by message without a reply: started, asked about, executed.
     std::uint64_t started = 0, asked = 0, executed = 0;
     bool loose = false; // it has been told of an end without an answer
-    // Writes: started; those before the last fence; before the flush that is under way; flushed.
+    // Writes: started; before the last fence; before the flush that is under way; flushed.
     std::uint64_t writes = 0, fenced = 0, flushing = 0, flushed = 0;
     Completion flush{};
     bool flush_posted = false;
-    // Small puts of this epoch that travel with its end: for each HeldPut, then its data. Of an epoch in which the end
-    // is told, not waited for.
+    // Small puts of this epoch that travel with its end: for each HeldPut,
+    // then its data. Only in an epoch whose end is told, not waited for.
     std::vector<std::byte> held_puts;
 
-    Lock lock = Lock::none;                   // of ours there: wanted, or we have it (shared)
-    Lock held = Lock::none;                   // of its own here
+    Lock lock = Lock::none;                   // our lock there: wanted, or held (shared)
+    Lock held = Lock::none;                   // its own lock here
     mp_error_t owed = MP_OK;                  // an operation of its own has failed here: told with the next flush
     std::uint64_t received = 0;               // operations of its own without a reply
     std::uint64_t starts = 0, posts_seen = 0; // our access epochs, and its exposure epochs
     std::uint64_t posts = 0, dones_seen = 0;  // our exposure epochs, and its access epochs that are over
     bool done_told = false, unlock_told = false;
     std::uint64_t barriers_seen = 0, fences_seen = 0;
-    bool barrier_lost = false; // somebody whom it would have told of in a barrier is gone: so in all that follow
-    std::uint64_t throughs_seen = 0, throughs_due = 0; // fences that it is through, and that we are
+    bool barrier_lost = false; // a rank is gone that it would have told of in a barrier: said in all later barriers
+    std::uint64_t throughs_seen = 0, throughs_due = 0; // fences that it has passed, and that we have
 
     [[nodiscard]] bool may_go() const {
         return posts_seen >= starts && lock != Lock::wanted && throughs_seen >= throughs_due;

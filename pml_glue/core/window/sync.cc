@@ -1,4 +1,4 @@
-// What orders operations: flushes, locks, and the epochs of both sides.
+// The order of operations: flushes, locks, and the epochs of both sides.
 #include <algorithm>
 #include <utility>
 
@@ -80,11 +80,11 @@ void Window::grant_locks() {
     }
 }
 
-// Who shares the lock may wait for somebody who wants to share it, too, and stands behind one who wants it alone: by a
-// message, or by a lock of another rank or window (one_sided 11.5.3, crossed locks). Nobody would ever go on. So where
-// nobody asks, gets or gives back for long those behind go first. Sharers that keep the lock for long would do so again
-// and again, hence it takes twice as long each time, up to a second, until the one who waits has had it. We may have
-// been away: what has come meanwhile is found between the looks.
+// A rank that shares the lock may wait for a rank that wants to share it, too, and stands behind one that wants it
+// alone: by a message, or by a lock of another rank or window (MPI-3.1 11.5.3, crossed locks). None would ever go on.
+// So when nobody asks, gets or gives back for long, those behind go first. Sharers that keep the lock for long would do
+// so again and again, hence it takes twice as long each time, up to a second, until the rank that waits has had it.
+// This process may have been away: messages that came meanwhile are found between the looks.
 void Window::look_at_locks(std::uint64_t now) {
     if (waiters_.empty() || exclusive_) return;
     if (looks_++ == 0) stuck_since_ = now;
@@ -170,7 +170,7 @@ Posted Window::post_flush(Target& to, std::uint64_t left) {
     return outcome;
 }
 
-// True: so many writes can be seen by everybody. Others may wait for room meanwhile, behind them.
+// True: so many writes are visible to everybody. Others may wait for room meanwhile, behind them.
 [[gnu::always_inline]] inline bool Window::flush_writes_now(Target& to, std::uint64_t until) {
     if (to.flushed >= until) return true;
     const std::uint64_t left = to.writes - to.moves[0].count;
@@ -198,7 +198,7 @@ bool Window::target_flushed(Target& to, bool local) {
     return to.open == 0 && !(to.failed && to.flush_posted);
 }
 
-// Who is alone: one loop for all of it, since there is little more to do for a small put.
+// A rank alone: one loop for all of it, since there is little more to do for a small put.
 bool Window::flush(std::uint32_t rank, unsigned& polls, mp_error_t& error) {
     Target* const to = targets_[rank].get();
     error = MP_OK;
@@ -251,7 +251,7 @@ bool Window::target_flushed(Target& to, bool local, std::uint64_t call) {
     return true;
 }
 
-// What other threads start meanwhile is not waited for: they may never stop.
+// Operations that other threads start meanwhile are not waited for: they may never stop.
 bool Window::flushed(std::uint32_t rank, bool local, std::uint64_t& call) {
     if (call == 0) call = ++calls_;
     if (rank != MP_ALL_RANKS) return !targets_[rank] || target_flushed(*targets_[rank], local, call);
@@ -269,13 +269,13 @@ bool Window::settled() {
             to->loose = false;
         }
         all &= target_flushed(*to, false) && to->messages.empty() && to->answers.empty();
-        all &= to->failed || to->throughs_seen >= to->throughs_due; // they would come when the window is no more
+        all &= to->failed || to->throughs_seen >= to->throughs_due; // else messages would come after the window is gone
     }
     return all;
 }
 
-// By dissemination. Nobody waits for a rank that is gone. Whoever that rank would have told of others may be through
-// before they have come: error() says so to him, and he passes it on in the rounds that follow.
+// By dissemination. Nobody waits for a rank that is gone. A rank that it would have told of others may
+// be through before they have come: error() says so to it, and it passes that on in the later rounds.
 bool Window::barrier() {
     const std::uint32_t rank = config_.rank, ranks = config_.ranks;
     const auto tell_next = [&] {
@@ -310,9 +310,9 @@ void Window::access(std::uint32_t rank, bool check) {
     if (check) ++to.starts;
 }
 
-// The end of an access epoch: what was written is there before the target is told. Where messages cannot overtake
-// writes a fence is enough, else the writes' completions are waited for. Where a fence costs messages (several
-// adapters) a flush costs fewer. True: it is told.
+// The end of an access epoch: the writes are there before the target is told. Where messages
+// cannot overtake writes a fence is enough, else the writes' completions are waited for.
+// Where a fence costs messages (several adapters) a flush costs fewer. True: it is told.
 bool Window::tell_over(Target& to, wire::Sync what) {
     if (to.done_told) return true;
     if (!to.may_go() || to.asking || !to.moves[0].empty() || !to.moves[1].empty()) return false;
@@ -339,7 +339,7 @@ bool Window::completed(std::uint32_t rank) {
         to.done_told = false;
         return to.open == 0;
     }
-    // Whether what the target executes was in attached memory only an answer says.
+    // Only an answer says whether an operation that the target executes was in attached memory.
     if (config_.dynamic && to.executed < to.started && to.asked < to.started) ask_flush(to);
     if (!tell_over(to, wire::Sync::done)) return false;
     if (to.open || !to.messages.empty() || (config_.dynamic && to.executed < to.started)) return false;

@@ -28,14 +28,14 @@ void Window::set_keys(const std::byte* keys, std::size_t stride) {
     for (Target* target : made_) take_key(*target);
 }
 
-// Of a dynamic window there is none: what is attached comes and goes (keys.cc).
+// A dynamic window has none: attached memory comes and goes (keys.cc).
 void Window::take_key(Target& target) {
     if (target.peer && keys_stride_ && !config_.dynamic)
         target.key = target.peer->endpoint->unpack_exposed(keys_ + target.rank * keys_stride_, keys_stride_);
 }
 
 Target& Window::make_target(std::uint32_t rank) {
-    made_.reserve(targets_.size()); // what may fail comes first
+    made_.reserve(targets_.size()); // steps that may fail come first
     auto known = std::make_unique<Target>();
     known->window = this;
     known->rank = rank;
@@ -94,8 +94,7 @@ Windows::~Windows() {
 }
 
 Window* Windows::create(const mp_window_config_t& config, const mp_window_hooks_t& hooks) {
-    auto window =
-        std::make_unique<Window>(*this, config, hooks); // first: who looks for one finds none without a window
+    auto window = std::make_unique<Window>(*this, config, hooks); // first: a search finds no rank without a window
     return windows_.insert_or_assign(config.id, std::move(window)).first->second.get();
 }
 
@@ -128,7 +127,7 @@ Move& Windows::new_move() {
     return *move;
 }
 
-// Each target once; who still waits stays listed.
+// Each target once; a target that still waits stays listed.
 unsigned Windows::serve_waiting() {
     serving_ = true;
     turn_.swap(waiting_);
@@ -150,8 +149,8 @@ void Windows::peer_failed(Peer& peer) {
             if (target->peer == &peer) window->fail(*target);
 }
 
-// Never of one that may be forgotten, with osc/mp: a window's communicator outlives it, and names its processes. The
-// core does not rely on that, since a target that is left without its peer would be memory that is gone.
+// Never a peer that may be forgotten, with osc/mp: a window's communicator outlives it, and names its
+// processes. The core does not rely on that, since a target without its peer would be memory that is gone.
 bool Windows::holds(const Peer& peer) const {
     for (const auto& [id, window] : windows_)
         for (const Target* target : window->made_)
@@ -159,7 +158,7 @@ bool Windows::holds(const Peer& peer) const {
     return false;
 }
 
-// Replies, flushes, locks, posts, ends of epochs, barriers, room; and, for others, who has a lock that they want.
+// Replies, flushes, locks, posts, ends of epochs, barriers, room; and, for others, the holder of a lock that they want.
 void Windows::waits_for(std::vector<Peer*>& peers) {
     for (const auto& [id, window] : windows_)
         for (const Target* target : window->made_)

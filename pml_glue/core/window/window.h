@@ -1,9 +1,9 @@
-// Windows over a port, beside the engine of point-to-point messages, whose peers they share. mp_window.h tells the
-// contract, messages.h what goes over the wire.
+// Windows over a port, beside the engine of point-to-point messages, whose peers
+// they share. mp_window.h has the contract, messages.h the messages on the wire.
 //
-// To a target there are three ways, each in its own order: messages (executed there in the order of the calls), puts,
-// and gets. Puts and gets take turns: each has a share of bytes under way, so that an epoch's reads fill one direction
-// while its writes fill the other. What ends an epoch waits for all three.
+// There are three ways to a target, each in its own order: messages (executed there in the order of the
+// calls), puts, and gets. Puts and gets take turns: each has a share of bytes under way, so that an epoch's
+// reads fill one direction while its writes fill the other. The end of an epoch waits for all three.
 #pragma once
 
 #include <unordered_map>
@@ -49,14 +49,14 @@ public:
     void set_direct_fences(bool direct) { direct_ = direct && wants_direct_fences(); }
     void attach(void* base, std::size_t size);
     [[nodiscard]] bool detach(const void* base);
-    void free(); // and is gone
+    void free(); // ends the window, and this object
 
 private:
     friend class Windows;
     struct Region {
         std::uint64_t base;
         std::size_t size;
-        std::unique_ptr<Exposed> exposed; // when somebody has asked for keys
+        std::unique_ptr<Exposed> exposed; // made when keys are first asked for
     };
     struct Waiter {
         Target* target;
@@ -69,7 +69,7 @@ private:
     [[nodiscard]] Target& make_target(std::uint32_t rank);
     void take_key(Target& target);
 
-    // operation.cc: what leaves
+    // operation.cc: outgoing operations
     [[nodiscard]] bool can_move(const Target& target, const mp_rma_t& rma) const;
     [[nodiscard]] static bool register_memory(Operation& operation);
     void set_out(Operation& operation);
@@ -97,7 +97,7 @@ private:
     [[nodiscard]] bool serve_line(Line& line);
     void fail(Target& target);
 
-    // arrive.cc: what others want
+    // arrive.cc: requests of others
     void execute(Target& origin, const wire::OperationHeader& header, const std::byte* runs, const std::byte* data);
     [[nodiscard]] bool in_reach(const wire::OperationHeader& header, const wire::WireRun& run) const;
     [[nodiscard]] bool in_window(__int128 first, __int128 end) const;
@@ -108,7 +108,7 @@ private:
     void on_sync(Target& origin, const wire::WindowSync& message);
     [[nodiscard]] bool put_held(Target& origin, const std::byte* data, std::size_t length);
 
-    // keys.cc: of dynamic windows
+    // keys.cc: keys of dynamic windows
     [[nodiscard]] bool wants_key(const Target& target, const Operation& operation) const;
     [[nodiscard]] Posted ask_for_key(Operation& operation);
     void give_keys(Target& origin, const wire::AskHeader& header);
@@ -150,19 +150,19 @@ private:
     std::size_t keys_stride_ = 0;
     std::vector<Region> regions_; // of a dynamic window
     std::vector<std::byte> results_;
-    std::deque<Waiter> waiters_; // for our lock
+    std::deque<Waiter> waiters_; // ranks that want our lock
     unsigned sharers_ = 0;
     bool exclusive_ = false;
     static constexpr std::uint64_t kPatience = 5'000'000; // ns
-    unsigned looks_ = 0; // since somebody has asked for our lock, got it, or given it back: the first at stuck_since_
+    unsigned looks_ = 0; // since the last request, grant or return of our lock: the first at stuck_since_
     std::uint64_t stuck_since_ = 0, patience_ = kPatience;
-    std::uint64_t calls_ = 0;         // of flushed(), that have begun
-    std::uint64_t barriers_ = 0;      // that are over
-    std::uint64_t fences_ = 0;        // likewise, where each tells all others
-    bool direct_ = false;             // so it is; the same at all ranks
+    std::uint64_t calls_ = 0;         // calls of flushed() that have begun
+    std::uint64_t barriers_ = 0;      // barriers that are over
+    std::uint64_t fences_ = 0;        // fences that are over, where each rank tells all others
+    bool direct_ = false;             // each rank tells all others; the same at all ranks
     bool fence_flushed_ = false;      // else: the present one is at its barrier
     std::uint32_t barrier_round_ = 0; // of the present one: 1, 2, 4, ...; 0: it has not begun
-    bool barrier_lost_ = false;       // in the present one: we may not have heard of all
+    bool barrier_lost_ = false;       // in the present one: a rank may be unheard of
 };
 
 // All windows of a process.
@@ -208,14 +208,14 @@ private:
     Engine& engine_;
     Port& port_;
     const mp_hooks_t hooks_;
-    const bool fences_cost_; // of the port
+    const bool fences_cost_; // the port's
     std::unordered_map<std::uint32_t, std::unique_ptr<Window>> windows_;
     SlotsOf<Operation> ids_;
     std::vector<Target*> waiting_, turn_; // turn_: empty but in serve_waiting()
     bool serving_ = false;
     static constexpr unsigned kPollsPerLook = 16;
     unsigned polls_ = 0;
-    unsigned locks_wanted_ = 0; // of ours, of all windows: by whoever waits for them
+    unsigned locks_wanted_ = 0; // locks that we want, of all windows
     Operation* free_operations_ = nullptr;
     Move* free_moves_ = nullptr;
     struct Counts {

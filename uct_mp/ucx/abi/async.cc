@@ -40,7 +40,7 @@ void owned(ucs_async_context_t* async) {
 
 bool find_async_mode() {
     ucs_async_context_t* async = nullptr;
-    // With a mutex that keeps its owner, the owner stands where the mode would be without: nobody, which is no mode.
+    // With a mutex that keeps its owner, the owner stands at the place of the mode: nobody, which is no mode.
     if (async_create(UCS_ASYNC_MODE_THREAD_MUTEX, &async) != UCS_OK) return false;
     mode_at = 0;
     for (const std::size_t offset : {kPlain, kChecked})

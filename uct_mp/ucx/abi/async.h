@@ -8,7 +8,7 @@
 
 namespace ucx_mp::face::abi {
 
-// Where the mode is, found once by making a context. False: nowhere that is known.
+// The place of the mode, found once by making a context. False: it is at no known place.
 [[nodiscard]] bool find_async_mode();
 
 [[nodiscard]] ucs_async_mode_t mode_of(const ucs_async_context_t* async);

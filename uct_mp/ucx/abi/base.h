@@ -1,6 +1,6 @@
-// What UCX has, but does not package: structures and functions that a transport is built on. Declared by ourselves, so
-// that the installed headers are enough. What stands here is the same in every version from 1.13 to 1.22; what is not
-// stands in v1_NN.h. tests/build/ucx_versions.py compares both with the sources of every version.
+// Structures and functions that UCX has, but does not package, and that a transport is built on. They are declared
+// here, so that the installed headers are enough. This file has the parts that are the same in every version from
+// 1.13 to 1.22; v1_NN.h have the rest. tests/build/ucx_versions.py compares both with the sources of every version.
 //
 // A function has a name of its own, and UCX's as its symbol.
 #pragma once
@@ -137,7 +137,7 @@ void component_register(void* component) asm("uct_component_register");
 void tl_register(void* component, void* tl) asm("uct_tl_register");
 extern ucs_list_link_t components asm("uct_components_list");
 
-// ---- Asynchronous contexts: ucs/async/async.h. Where the mode is depends on how UCX was built, see async.h here.
+// ---- Asynchronous contexts: ucs/async/async.h. The place of the mode depends on how UCX was built, see async.h here.
 
 ucs_status_t async_create(ucs_async_mode_t mode, ucs_async_context_t** out) asm("ucs_async_context_create");
 void async_destroy(ucs_async_context_t* async) asm("ucs_async_context_destroy");
@@ -164,7 +164,7 @@ void cache_invalidate(void* cache, void* region, void (*done)(void* arg),
                       void* arg) asm("ucs_rcache_region_invalidate");
 inline constexpr std::uint16_t kCacheHideErrors = 1; // UCS_RCACHE_MEM_REG_HIDE_ERRORS
 inline constexpr int kCachePurgeOnFork = 2;          // UCS_RCACHE_FLAG_PURGE_ON_FORK
-// UCS_RCACHE_FLAG_NEED_LRU_LOCK: nobody else locks the cache. From 1.20.1 on it has to be said; before, nobody looks.
+// UCS_RCACHE_FLAG_NEED_LRU_LOCK: nobody else locks the cache. Needed from 1.20.1 on; earlier versions ignore it.
 inline constexpr int kCacheNeedsLock = 8;
 
 } // namespace ucx_mp::face::abi

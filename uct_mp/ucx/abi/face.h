@@ -1,5 +1,5 @@
-// The face of one layout (V: V1_13, ...), compiled for each. A member that only some versions have is filled where it
-// is. What is left out of a table must not be called: the flags say so.
+// The face of one layout (V: V1_13, ...), compiled for each. A member that only some versions have is
+// filled where it exists. A function that is missing in a table must not be called: the flags say so.
 #pragma once
 
 #include <unistd.h>
@@ -26,8 +26,8 @@ struct CacheOptionsStorage { // CacheOptions of any layout
     alignas(8) std::byte bytes[sizeof(V1_13::CacheOptions)];
 };
 
-// There is a variable for the alignment of cached regions. From 1.17 on it is given when a region is looked for; the
-// variable's place stays for two more versions, unused.
+// There is a variable for the alignment of cached regions. From 1.17 on it is given when
+// a region is looked for; the variable's place stays for two more versions, unused.
 template <class V> inline constexpr bool kAligns = requires(typename V::CacheParameters parameters) {
     parameters.alignment;
 };
@@ -43,7 +43,7 @@ struct IfaceConfig {
     IfaceOptions ours;
 };
 
-// What is not offered.
+// Functions that are not offered.
 inline constexpr auto unsupported = [](auto...) { return UCS_ERR_UNSUPPORTED; };
 
 // ---- Variables
@@ -87,8 +87,8 @@ public:
                              .parser = assemble<V>(parser_of(from))});
         }
     }
-    // UCX's own, which every transport has. They are listed as what they are to our users. `defaults`: "NAME=VALUE", of
-    // those that we want to be others.
+    // UCX's own variables, which every transport has, under our users' names
+    // for them. `defaults`: "NAME=VALUE", for those that need another default.
     void add_base(const char* table, std::size_t offset, const char* defaults) {
         Table& copy = make();
         for (const Row* row = static_cast<const Row*>(symbol(table)); row && row->name; ++row) {
@@ -163,7 +163,7 @@ template <class V> struct DomainFace {
         const unsigned flags = parameters && (parameters->field_mask & kPackFlags) ? parameters->flags : 0;
         return Md::of(md).pack_key(memh, flags & V::kPackRevocable, out);
     }
-    // A part of the memory: the key is that of all.
+    // A part of the memory has the key of all.
     static ucs_status_t pack_part(uct_md_h md, uct_mem_h memh, void*, std::size_t, const PackParameters* parameters,
                                   void* out) {
         return pack(md, memh, parameters, out);
@@ -238,7 +238,7 @@ template <class V> struct CacheFace {
             to.mem_reg = reg;
             to.mem_dereg = dereg;
             to.dump_region = dump;
-            // All regions are registered alike: nothing of the smaller ones goes into the larger one.
+            // All regions are registered alike: a larger region takes over nothing of the smaller ones.
             if constexpr (requires { to.merge; }) to.merge = [](void*, void*, void*, void*) {};
             return to;
         }();
@@ -268,7 +268,7 @@ template <class V> struct CacheFace {
     }
 
     static std::size_t alignment(const CacheOptionsStorage& storage) {
-        constexpr std::size_t kLeast = 16; // of UCX's table of pages
+        constexpr std::size_t kLeast = 16; // for UCX's table of pages
         if constexpr (kAligns<V>)
             return options_of(storage).alignment;
         else
@@ -292,10 +292,10 @@ template <class V> struct CacheFace {
 inline bool is_message(int operation) { return operation >= 0 && operation <= 2; }
 
 template <class V> struct InterfaceFace {
-    // What UCX takes rendezvous by. It knows one bandwidth per interface where it uses the old protocols. That of
-    // messages would be that of reads, and copies would be taken up to hundreds of KiB. There it asks for the overhead
-    // of a message alone (ucp_ep_config_calc_params): what the receiver does is told with it. The new protocols ask for
-    // all, by operation.
+    // UCX chooses rendezvous by this. With its old protocols it knows one bandwidth per interface.
+    // That of messages would be that of reads, and copies would be taken up to hundreds of KiB.
+    // There it asks for the overhead of a message alone (ucp_ep_config_calc_params): the
+    // receiver's work is told with it. The new protocols ask for all, by operation.
     static ucs_status_t estimate(uct_iface_h iface, typename V::PerfAttributes* attr) {
         const ucs_status_t status = iface_estimate(iface, attr);
         if (status != UCS_OK) return status;
@@ -346,7 +346,7 @@ template <class V> struct InterfaceFace {
         if constexpr (requires { to.ep_connect_to_ep_v2; }) to.ep_connect_to_ep_v2 = unsupported;
         if constexpr (requires { to.iface_is_reachable_v2; }) to.iface_is_reachable_v2 = is_reachable;
         if constexpr (requires { to.ep_is_connected; }) to.ep_is_connected = is_connected;
-        if constexpr (requires { to.iface_query_v2; }) // nothing of what is asked for there
+        if constexpr (requires { to.iface_query_v2; }) // nothing that it asks for is here
             to.iface_query_v2 = reinterpret_cast<decltype(to.iface_query_v2)>(symbol("uct_iface_base_query_v2"));
         if constexpr (requires { to.iface_mem_element_pack; }) to.iface_mem_element_pack = unsupported;
         if constexpr (requires { to.ep_get_device_ep; }) to.ep_get_device_ep = unsupported;

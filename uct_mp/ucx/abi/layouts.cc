@@ -8,8 +8,8 @@
 
 namespace ucx_mp::face::abi {
 
-// Designated: the compiler checks the order against UCX's header, which is the same in every version. What is left out
-// must not be called (the flags say so).
+// Designated: the compiler checks the order against UCX's header, which is the
+// same in every version. A missing function must not be called (the flags say so).
 uct_iface_ops_t iface_operations = {
     .ep_put_short = ep::put_short,
     .ep_put_bcopy = ep::put_bcopy,
@@ -93,7 +93,7 @@ const IfaceOptions& options_of(const uct_iface_config_t& config) {
 }
 
 bool registered_already() {
-    // The name is what a component begins with, in every layout; where the list is in it is not the same.
+    // A component begins with its name, in every layout; the place of the list is not the same.
     const std::size_t at = layout().list_in_component;
     for (const ucs_list_link_t* link = components.next; link != &components; link = link->next)
         if (std::strcmp(reinterpret_cast<const char*>(link) - at, kComponent) == 0) return true;
@@ -113,7 +113,7 @@ struct UcxVersion {
     }
 };
 
-// The folder of the libuct that this process has.
+// The folder of this process's libuct.
 std::string folder_of_libuct() {
     Dl_info info{};
     if (!dladdr(symbol("uct_component_register"), &info) || !info.dli_fname) return {};
@@ -122,8 +122,8 @@ std::string folder_of_libuct() {
     return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
 }
 
-// libuct and libucs carry no version of their own; libucp comes with them and does. A program that uses UCT alone has
-// not loaded it: then it is the one beside libuct.
+// libuct and libucs carry no version of their own; libucp comes with them and does. A
+// program that uses UCT alone has not loaded it: then the one beside libuct counts.
 bool find_version(UcxVersion& out, std::string& error) {
     using GetVersion = void (*)(unsigned*, unsigned*, unsigned*);
     auto get = reinterpret_cast<GetVersion>(symbol("ucp_get_version"));
@@ -146,7 +146,7 @@ const char kKnown[] = " (known: UCX 1.13 to 1.22, built without --enable-stats)"
 bool libraries_agree(const Layout& layout) {
     const struct {
         const char* symbol;
-        unsigned since; // which minor
+        unsigned since; // the minor version
     } marks[] = {{"ucs_config_rcache_table", 16}, {"ucs_config_doc_nop", 17}};
     for (const auto& mark : marks)
         if ((symbol(mark.symbol) != nullptr) != (layout.minor >= mark.since)) return false;
@@ -192,7 +192,7 @@ const Layout* choose(std::string& error) {
     std::string misfit;
     if (!libraries_agree(*chosen))
         misfit = "but libucs of another version";
-    else if (!classes_fit(misfit)) // says what
+    else if (!classes_fit(misfit)) // `misfit` says what does not fit
         ;
     else if (!find_async_mode())
         misfit = "with an unknown asynchronous context";

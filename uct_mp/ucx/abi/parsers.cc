@@ -13,8 +13,8 @@ constexpr ParserFunctions kBoolean{ucs_config_sscanf_bool, ucs_config_sprintf_bo
                                    ucs_config_release_nop, ucs_config_help_generic, "<y|n>"};
 constexpr ParserFunctions kTernary{ucs_config_sscanf_ternary, ucs_config_sprintf_ternary_auto, ucs_config_clone_int,
                                    ucs_config_release_nop,    ucs_config_help_generic,         "<yes|no|try>"};
-// Numbers and times are kept as they were typed, so that what is said of one shows that; read_options() reads them.
-// Whether UCX's own parser `read` can make a T of it is asked here all the same.
+// Numbers and times are kept as they were typed, so that a complaint shows that; read_options()
+// reads them. Here UCX's own parser `read` is asked only whether it can make a T of it.
 template <auto read, class T> int keep_text(const char* text, void* to, const void*) {
     T ignored;
     *static_cast<char**>(to) = nullptr;

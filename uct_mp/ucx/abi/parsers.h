@@ -1,5 +1,5 @@
-// UCX's functions for values of variables. Their signatures are the same in every version; how they are put together
-// (V1_NN::Parser) is not.
+// UCX's functions for values of variables. Their signatures are the same
+// in every version; the structure that joins them (V1_NN::Parser) is not.
 #pragma once
 
 #include "uct_mp/ucx/abi/base.h"

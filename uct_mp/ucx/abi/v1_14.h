@@ -1,4 +1,4 @@
-// What UCX 1.14 has changed.
+// Changes of UCX 1.14.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_13.h"

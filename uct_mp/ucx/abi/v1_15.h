@@ -1,4 +1,4 @@
-// What UCX 1.15 has changed.
+// Changes of UCX 1.15.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_14.h"

@@ -1,4 +1,4 @@
-// What UCX 1.16 has changed.
+// Changes of UCX 1.16.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_15.h"

@@ -1,4 +1,4 @@
-// What UCX 1.17 has changed.
+// Changes of UCX 1.17.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_16.h"

@@ -1,4 +1,4 @@
-// What UCX 1.18 has changed.
+// Changes of UCX 1.18.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_17.h"

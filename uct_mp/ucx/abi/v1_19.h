@@ -1,4 +1,4 @@
-// What UCX 1.19 has changed.
+// Changes of UCX 1.19.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_18.h"

@@ -1,4 +1,4 @@
-// What UCX 1.20 has changed.
+// Changes of UCX 1.20.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_19.h"

@@ -1,4 +1,4 @@
-// What UCX 1.21 has changed.
+// Changes of UCX 1.21.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_20.h"

@@ -1,4 +1,4 @@
-// What UCX 1.22 has changed.
+// Changes of UCX 1.22.
 #pragma once
 
 #include "uct_mp/ucx/abi/v1_21.h"

@@ -1,4 +1,4 @@
-// What an adapter can do, and whether it does what it says.
+// An adapter's abilities, and whether it keeps its promises.
 #include <infiniband/mlx5dv.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void Checks::adapter(Lane& lane) {
                  lane.granted_inline, device.max_qp_wr);
     resize(device);
     clocks(lane);
-    // What needs no traffic.
+    // Checks without traffic.
     report_.feature("mp_dc (UCX_TLS)", device.has_dc);
     report_.feature("delivery times by the adapters' clocks", device.has_timestamps);
 }
@@ -112,7 +112,7 @@ void Checks::dynamic_target(Lane& lane) {
                      sent && came ? "the message overtook the write" : it_.trouble().c_str());
 }
 
-// One after the other, to `target`.
+// Writes one after the other, to `target`.
 bool Checks::write_and_send(ibv_qp* dci, ibv_ah* to, const Message& target, Lane& lane) {
     for (const bool sends : {false, true}) {
         ibv_qp_ex* ex = ibv_qp_to_qp_ex(dci);

@@ -1,4 +1,4 @@
-// `mp_info --check`: what the transport assumes of adapters, tried out one by one.
+// `mp_info --check`: tries out, one by one, what the transport assumes of adapters.
 #pragma once
 
 #include <string>

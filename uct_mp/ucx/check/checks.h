@@ -7,7 +7,7 @@
 namespace ucx_mp::check {
 
 inline constexpr unsigned kRounds = 24;
-// Where at the other end: each check has a place of its own, so that what is late disturbs no other.
+// The place at the other end: each check has its own, so that a late write disturbs no other.
 inline constexpr std::size_t kLarge = 1 << 20, kReadAt = kLarge, kStampAt = kLarge + 64, kDcAt = kLarge + 128,
                              kApmAt = kLarge + 192, kPsnAt = kLarge + 256, kToldAt = kLarge + 320;
 
@@ -15,7 +15,7 @@ class Checks {
 public:
     Checks(Initiator& initiator, Report& report) : it_(initiator), report_(report) {}
 
-    void adapter(Lane& lane);               // of ours
+    void adapter(Lane& lane);               // one of ours
     void lane(Lane& lane);                  // an adapter there, by writing to it
     void across(Lane& written, Lane& told); // two adapters there
     [[nodiscard]] std::string name(const Lane& lane) const;
@@ -36,7 +36,7 @@ private:
     struct Route; // a second one of a lane
     void migration(Lane& lane);
     [[nodiscard]] const char* find_route(const Lane& lane, Route& route) const; // nullptr, or why there is none
-    [[nodiscard]] bool settle(Lane& lane, Message& state); // writes, and asks for the state of migration then
+    [[nodiscard]] bool settle(Lane& lane, Message& state); // writes, and then asks for the state of migration
     void migrate(Lane& lane);
 
     Initiator& it_;

@@ -10,7 +10,7 @@
 namespace ucx_mp::check {
 
 namespace {
-constexpr std::size_t kReadTo = kInbox + 4096; // of ours
+constexpr std::size_t kReadTo = kInbox + 4096; // offset in our memory
 constexpr auto kPatience = std::chrono::seconds(5);
 
 bool partners(const verbs::Rail& ours, const RailFacts& theirs) {
@@ -55,7 +55,7 @@ bool Initiator::found(std::uint64_t& value) {
 bool Initiator::open(std::string& error) {
     if (!ask(Ask::rails, 0, 0, facts_)) return error = trouble_, false;
     facts_.count = std::min<std::uint16_t>(facts_.count, verbs::kMaxRails);
-    // One lane per pair of adapters that can talk; a port with itself first, then whatever is in its subnet.
+    // One lane per pair of adapters that can talk; a port with itself first, then the others of its subnet.
     std::uint64_t done = 0;
     for (const verbs::Rail& rail : side_.rails())
         for (unsigned first = 0; first < 2; ++first)

@@ -18,12 +18,12 @@ public:
     [[nodiscard]] Side& side() { return side_; }
 
     [[nodiscard]] bool ask(Ask what, unsigned lane, unsigned queue_pair, Message& answer, Message question = {});
-    // For questions that are answered twice: what has been found.
+    // For questions that are answered twice: the result.
     [[nodiscard]] bool armed(Ask what, unsigned lane, Message question);
     [[nodiscard]] bool found(std::uint64_t& value);
 
-    // Fills `length` bytes of ours with `value`, and writes them to the other end's at `offset`; waits for the
-    // acknowledgment. False: it failed, trouble() says how.
+    // Fills `length` bytes of ours with `value`, and writes them to the other end's memory
+    // at `offset`; waits for the acknowledgment. False: it failed, trouble() says how.
     [[nodiscard]] bool write(Lane& lane, unsigned queue_pair, std::uint64_t value, std::size_t offset,
                              std::size_t length);
     [[nodiscard]] bool read(Lane& lane, unsigned queue_pair, std::size_t offset, std::uint64_t& value);

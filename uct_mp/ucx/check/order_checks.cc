@@ -1,4 +1,4 @@
-// In which order writes, reads and messages take effect at the other end.
+// The order in which writes, reads and messages take effect at the other end.
 #include "uct_mp/ucx/check/checks.h"
 
 namespace ucx_mp::check {
@@ -53,7 +53,7 @@ bool Checks::told_over(Lane& written, unsigned a, Lane& told, unsigned b, bool& 
     const bool sent = it_.write(written, a, question.value, kToldAt, 8) && it_.send(told, b);
     if (!it_.found(found) || !sent) return false; // it answers in any case
     seen = found != 0;
-    return it_.read(written, a, kToldAt, settled); // pushes what is late out of the way
+    return it_.read(written, a, kToldAt, settled); // pushes late writes out of the way
 }
 
 void Checks::within(Lane& lane) {

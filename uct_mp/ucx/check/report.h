@@ -1,4 +1,4 @@
-// What `mp_info --check` prints: a line per check, and what follows for the transport's features.
+// The output of `mp_info --check`: a line per check, and what follows for the transport's features.
 #pragma once
 
 #include <map>
@@ -12,10 +12,10 @@ class Report {
 public:
     __attribute__((format(printf, 4, 5))) void line(const char* what, Verdict verdict, const char* format, ...);
     void failed(const char* what, const std::string& why); // it could not be tried
-    // A feature is on only if it is so wherever it was tried.
+    // A feature is on only if the answer was yes wherever it was tried.
     void feature(const char* name, bool on);
     void features() const;                                    // prints them
-    [[nodiscard]] unsigned broken() const { return broken_; } // lines that say so
+    [[nodiscard]] unsigned broken() const { return broken_; } // number of such lines
 
 private:
     std::map<std::string, bool> features_;

@@ -242,7 +242,7 @@ void Side::await_last_word(const Message& question, Message& reply) {
         return;
     }
     reply.value = 1;
-    for (std::size_t i = count; i-- > 0;) // what came last at first
+    for (std::size_t i = count; i-- > 0;) // the latest first
         if (words[i] != question.value) reply.value = 0;
 }
 

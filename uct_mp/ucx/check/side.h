@@ -29,7 +29,7 @@ struct Lane {
     verbs::SharedReceiveQueue srq;
     verbs::QueuePair qp[kQueuePairs], target;
     std::uint32_t granted_inline = 0;
-    std::uint32_t psn = 0; // of ours, at first
+    std::uint32_t psn = 0; // our first one
     End remote[kQueuePairs] = {};
 };
 
@@ -60,7 +60,7 @@ private:
 
     verbs::DeviceSet devices_;
     std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, [](void* p) { std::free(p); }};
-    verbs::Registration keys_; // before what uses it
+    verbs::Registration keys_; // before its users
     std::vector<std::unique_ptr<Lane>> lanes_;
 };
 

@@ -1,5 +1,5 @@
-// What the two ends of `mp_info --check` say to each other over a stream: questions of the end that checks, one answer
-// for each. Fixed size, little endian. Also used within one process, over a socket pair.
+// Messages of the two ends of `mp_info --check` over a stream: questions of the end that checks,
+// one answer for each. Fixed size, little endian. Also used within one process, over a socket pair.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ enum class Ask : std::uint16_t {
 };
 
 #pragma pack(push, 1)
-struct End { // of a queue pair
+struct End { // An end of a queue pair.
     std::uint32_t number;
     std::uint32_t psn;
     std::uint16_t lid;
@@ -52,7 +52,7 @@ struct Message {
     std::uint16_t lane = 0, queue_pair = 0, rail = 0, count = 0;
     std::uint32_t number = 0;
     std::uint64_t offset = 0, length = 0, value = 0, key = 0;
-    std::uint64_t memory = 0; // address of the answering end's
+    std::uint64_t memory = 0; // address in the answering end's memory
     std::uint32_t rkey[verbs::kMaxDevices] = {};
     End ends[kQueuePairs] = {};
     RailFacts rails[verbs::kMaxRails] = {};
@@ -69,7 +69,7 @@ public:
     Stream(Stream&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
     Stream& operator=(Stream&& other) noexcept;
     [[nodiscard]] bool send(const Message& message) const;
-    // False: nothing for `seconds`, or nothing that this version understands.
+    // False: no message for `seconds`, or one that this version does not understand.
     [[nodiscard]] bool receive(Message& message, int seconds = 20) const;
     [[nodiscard]] bool good() const { return fd_ >= 0; }
 
