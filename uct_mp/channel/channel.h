@@ -234,7 +234,7 @@ struct Ending {
     bool pushed = false; // completions of what was posted before the goodbye have been asked for
     bool buried = false; // failed: a new channel takes its place. Under the lock, too
     bool parted = false; // the peer has agreed that the connection ends: so will this side. Under the lock, too
-    std::uint32_t ending_since = 0, leaving_since = 0; // Progress::looks
+    std::uint32_t ending_since = 0, leaving_since = 0; // Rounds::looks
     connect::Goodbye goodbye;                          // the peer's
     Nanos left_at = 0;                                 // when it came
     Nanos asked_at = 0; // when the peer was asked whether the connection may end. Under the lock

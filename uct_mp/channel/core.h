@@ -3,7 +3,7 @@
 // Each part is a class with a header of its own; they find each other here. Recovery is not among them: Core knows it
 // as the Observer, and owns it.
 //
-// Who makes it: Interface, one each; open() follows once. Errors of open() are one line.
+// Who makes it: Interface, one each; open() follows once, and close() at the end. Errors of open() are one line.
 // Threads: the interface's. What is "under the lock" is Services::lock()'s, since the handshake's thread uses it, too.
 #pragma once
 
@@ -36,6 +36,7 @@
 #include "uct_mp/channel/receiver.h"
 #include "uct_mp/channel/ring_choice.h"
 #include "uct_mp/channel/rings.h"
+#include "uct_mp/channel/rounds.h"
 #include "uct_mp/channel/sender.h"
 #include "uct_mp/channel/visibility.h"
 #include "uct_mp/channel/works.h"
@@ -61,8 +62,6 @@ struct Core {
     Core(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
          const verbs::KeyTable& keys, const AmHandler* handlers, MakeObserver make_observer);
     Core(const Core&) = delete;
-    ~Core();
-    Status open(std::string& error); // behind StandIns::begin()
     // DC: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
     // no_memory: the adapter has no more queue pairs, perhaps.
     [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
@@ -76,14 +75,6 @@ struct Core {
     // Our adapter says how many packets a queue pair has taken: the truth about what the peer has lost.
     [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
         return config.recovery.packet_numbers && !(untested >> device & 1);
-    }
-    // Of the writes that a failed queue pair of RC leaves, the peer's packet numbers say which were executed. Of DC
-    // nothing does: one that was may go again, and memory takes a step back if another one has come behind it.
-    [[nodiscard]] bool tells_what_was_executed(const Channel& channel, const Path& path) const {
-        if (!config.recovery.enabled) return true; // nothing goes again
-        if (path.kind != path::Kind::rc) return false;
-        return channel.self ? tells_packet_numbers(path.device)
-                            : channel.connection.features & connect::feature::packet_numbers;
     }
     // Of either transport.
     [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
@@ -118,6 +109,8 @@ struct Core {
     BufferPool small, large;
     DcPool dc;
 
+    Rounds rounds;
+
     // The parts
     Progress progress;
     Directory directory{*this};
@@ -144,5 +137,18 @@ struct Core {
     Peers peers{*this};
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };
+
+// Of the writes that a failed queue pair of RC leaves, the peer's packet numbers say which were executed. Of DC
+// nothing does: one that was may go again, and memory takes a step back if another one has come behind it.
+[[nodiscard]] inline bool tells_what_was_executed(const Core& core, const Channel& channel, const Path& path) {
+    if (!core.config.recovery.enabled) return true; // nothing goes again
+    if (path.kind != path::Kind::rc) return false;
+    return channel.self ? core.tells_packet_numbers(path.device)
+                        : channel.connection.features & connect::feature::packet_numbers;
+}
+
+// Of Interface only. Core itself calls none of its parts: it is where they find each other.
+[[nodiscard]] Status open(Core& core, std::string& error); // behind StandIns::begin()
+void close(Core& core);                                    // whatever has been opened
 
 } // namespace ucx_mp::channel

@@ -120,7 +120,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
     core_.peers.establish(channel); // our mail of it may still be on its way
     channel.ending.goodbye = goodbye;
     channel.ending.left_at = core_.services.now();
-    channel.ending.leaving_since = core_.progress.looks;
+    channel.ending.leaving_since = core_.rounds.looks;
     channel.ending.pushed = false;
     if (!std::exchange(channel.ending.leaving, true)) leavers.push_back(&channel);
     core_.alert = true;
@@ -129,7 +129,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
 // What the peer has sent before is handled first: it lies in our completion queues.
 void Endings::judge_leavers() {
     for (Channel* channel : std::exchange(leavers, {})) {
-        const bool looked = core_.progress.looked_since(channel->ending.leaving_since);
+        const bool looked = core_.rounds.looked_since(channel->ending.leaving_since);
         if (!looked) ++core_.recovery_steps; // progress is wanted
         channel->ending.leaving = !looked || judge_leaver(*channel);
         if (channel->ending.leaving) leavers.push_back(channel);
@@ -284,7 +284,7 @@ void Endings::disowned(Channel& channel) {
 
 void Endings::list_ending(Channel& channel) {
     if (std::exchange(channel.ending.listed, true)) return;
-    channel.ending.ending_since = core_.progress.looks;
+    channel.ending.ending_since = core_.rounds.looks;
     core_.enlist(list, &channel);
     core_.alert = true; // for looks
 }
@@ -296,7 +296,7 @@ void Endings::end_channels() {
         const bool never = (channel->gates & gate::not_ready) && channel->connection.state == connect::State::closed;
         channel->ending.listed = channel->ending.renewing || (channel->usage.endpoints == 0 && (failed || never));
         if (!channel->ending.listed) continue; // it is used again
-        const bool looked = core_.progress.looked_since(channel->ending.ending_since);
+        const bool looked = core_.rounds.looked_since(channel->ending.ending_since);
         if (!looked) ++core_.recovery_steps; // progress is wanted
         if (!looked || !is_forgotten(*channel))
             core_.enlist(list, channel);
@@ -343,7 +343,7 @@ void Endings::clear(Channel& channel) {
             if (own) core_.ends.graves.push_back(std::move(own));
     if (!std::exchange(channel.wiring.prepared.taken, false)) return;
     --core_.directory.connected;
-    core_.progress.provide_due = true;
+    core_.rounds.provide_due = true;
     core_.due |= due::lists;
     core_.attention.store(true, std::memory_order_relaxed);
 }

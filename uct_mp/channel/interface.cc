@@ -13,7 +13,11 @@
 
 namespace ucx_mp::channel {
 
-Interface::Interface(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+void Interface::Close::operator()(Core* core) const {
+    close(*core);
+    delete core;
+}
+Interface::Interface(std::unique_ptr<Core, Close> core) : core_(std::move(core)) {}
 Interface::~Interface() = default;
 
 Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
@@ -36,12 +40,12 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
     constexpr unsigned kPauses = 5;
     for (std::size_t attempt = 0;; ++attempt) {
         error.clear();
-        auto core = std::make_unique<Core>(devices, config, services, events, keys, handlers, make_observer);
+        std::unique_ptr<Core, Close> core(new Core(devices, config, services, events, keys, handlers, make_observer));
         core->observer->read_rails();
         StandIns stand_ins(*core);
         Status status = stand_ins.begin(error);
         if (ucx_mp::failed(status)) return status;
-        status = core->open(error);
+        status = channel::open(*core, error);
         if (!ucx_mp::failed(status)) {
             stand_ins.end();
             out.reset(new Interface(std::move(core)));
@@ -83,16 +87,16 @@ void Interface::detach(Channel& channel) { core_->directory.detach(channel); }
 
 int Interface::event_fd() {
     Core& m = *core_;
-    if (m.progress.event_fd >= 0) return m.progress.event_fd;
-    m.progress.event_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (m.progress.event_fd < 0) return -1;
+    if (m.rounds.event_fd >= 0) return m.rounds.event_fd;
+    m.rounds.event_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (m.rounds.event_fd < 0) return -1;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
-        m.progress.watch_descriptor(m.adapters[i].channel->fd);
-        m.progress.watch_descriptor(m.adapters[i].device->context->async_fd);
+        m.rounds.watch_descriptor(m.adapters[i].channel->fd);
+        m.rounds.watch_descriptor(m.adapters[i].device->context->async_fd);
     }
     if (!m.config.background)
-        for (const int fd : m.control->event_fds()) m.progress.watch_descriptor(fd);
-    return m.progress.event_fd;
+        for (const int fd : m.control->event_fds()) m.rounds.watch_descriptor(fd);
+    return m.rounds.event_fd;
 }
 
 std::vector<int> Interface::control_fds() const { return core_->control->event_fds(); }
@@ -120,7 +124,7 @@ Status Interface::arm() {
     // Nothing wakes us when a ring is written to.
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
     // Who sleeps makes few calls of progress().
-    if (const Nanos now = m.services.now(); now >= m.progress.next_watch) m.observer->watch_peers(now);
+    if (const Nanos now = m.services.now(); now >= m.rounds.next_watch) m.observer->watch_peers(now);
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];
@@ -172,7 +176,7 @@ Nanos Interface::next_watch() const {
     for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
         const Channel& channel = *m.directory.channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
-        if (Endings::is_owed(channel)) return std::max<Nanos>(m.progress.next_watch, 1);
+        if (Endings::is_owed(channel)) return std::max<Nanos>(m.rounds.next_watch, 1);
     }
     return 0;
 }

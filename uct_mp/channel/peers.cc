@@ -231,7 +231,7 @@ void Peers::establish(Channel& channel) {
     channel.parked = false;
     channel.set_live();
     ++core_.directory.connected;
-    core_.progress.provide_due = true;
+    core_.rounds.provide_due = true;
     core_.due |= due::lists;
     core_.admission.connected(channel);
     core_.observer->established(channel);

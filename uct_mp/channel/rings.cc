@@ -247,8 +247,8 @@ void Rings::retire_ended() {
 unsigned Rings::poll() {
     unsigned n = 0;
     ++round_;
-    // Who waits for what has come by some moment (Progress::looks) wants all of it.
-    const bool around = core_.alert || (round_ & core_.progress.quiet_mask()) == 0;
+    // Who waits for what has come by some moment (Rounds::looks) wants all of it.
+    const bool around = core_.alert || (round_ & core_.rounds.quiet_mask) == 0;
     // By index: callbacks may want rings, and none goes away here.
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         RingIn& ring = *polled_[i];

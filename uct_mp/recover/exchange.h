@@ -64,7 +64,7 @@ public:
         std::uint32_t id;
         PathIndex path;
         std::uint32_t life;
-        std::uint32_t round; // Progress::looks when it came
+        std::uint32_t round; // Rounds::looks when it came
     };
     std::vector<Question> questions;
     unsigned question_attempts = 0; // answers told: each takes another way

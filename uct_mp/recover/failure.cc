@@ -111,7 +111,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     r.stays = stays;
     set_phase(channel, path, Phase::draining);
     r.mine_known = r.theirs_known = r.back = r.greet = r.ended_aside = false;
-    r.round = core_.progress.looks;
+    r.round = core_.rounds.looks;
     r.attempts = 0;
     if (dc) ++r.life;
     // What nobody wants has nothing under way: then no fence waits for the peer, who may not make progress for long.
@@ -177,7 +177,7 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
     if (queue.dc)
         restart_later(queue); // if it was idle
     else if (channel.wiring.recovery)
-        channel.wiring.recovery->paths[path].round = core_.progress.looks;
+        channel.wiring.recovery->paths[path].round = core_.rounds.looks;
 }
 
 // What queue pairs of RC leave of it to the DC initiators of the same adapter.

@@ -142,7 +142,7 @@ bool Replay::place_puts_again(Channel& channel, const Work& work, schedule::Stri
     // Fences stood between them. Should this path fail, too, none goes a third time that a later one has come behind.
     const Work* const before = channel.wiring.recovery->put_again;
     if (channel.moving.in_order && before && before != &work &&
-        !core_.tells_what_was_executed(channel, channel.wiring.paths[over]))
+        !tells_what_was_executed(core_, channel, channel.wiring.paths[over]))
         return false;
     chunk = {.offset = transfer.offset, .length = transfer.remaining(), .path = over};
     if (place_put_again(channel, over, chunk.length) == kNoPath) return false;
@@ -315,7 +315,7 @@ bool Replay::recover(Channel& channel) {
             const Path& sub = channel.wiring.paths[path];
             if (sub.own[0] && sub.own[0]->end_due) all_.failure.end_queue(*sub.own[0], channel, path);
             const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
-            if (all_back && !core_.progress.looked_since(r.round))
+            if (all_back && !core_.rounds.looked_since(r.round))
                 ++core_.recovery_steps; // progress is wanted
             else if (all_back && sub.own[0])
                 all_.jobs.add_path_job(channel, Job::What::truth, {.path = path, .end = {}});
