@@ -133,7 +133,7 @@ struct Wiring {
     Unsettled unsettled;
     std::unique_ptr<recover::Recovery, void (*)(recover::Recovery*)> recovery{nullptr, [](recover::Recovery*) {}};
 
-    // Made by the handshake, on either side of Services::lock() and under it; Peers::establish() takes them over.
+    // Made by the handshake, on either side of Services::lock() and under it; Takeover::establish() takes them over.
     struct Prepared {
         std::unique_ptr<Path[]> paths;
         std::uint8_t count = 0;
@@ -244,6 +244,7 @@ struct Ending {
 // Who uses it.
 struct Usage {
     unsigned endpoints = 0;  // that attach() has given it to
+    unsigned cancels = 0;    // of which operations are being cancelled (cancels.h)
     bool waiting = false;    // in the interface's list of those who want room
     Nanos used_at = 0;       // about, while no endpoint uses it
     std::uint64_t parks = 0; // statistics

@@ -27,6 +27,7 @@
 #include "uct_mp/channel/failures.h"
 #include "uct_mp/channel/halves.h"
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/mail.h"
 #include "uct_mp/channel/mover.h"
 #include "uct_mp/channel/observer.h"
 #include "uct_mp/channel/parts.h"
@@ -38,6 +39,7 @@
 #include "uct_mp/channel/rings.h"
 #include "uct_mp/channel/rounds.h"
 #include "uct_mp/channel/sender.h"
+#include "uct_mp/channel/takeover.h"
 #include "uct_mp/channel/visibility.h"
 #include "uct_mp/channel/works.h"
 #include "uct_mp/link/adapter.h"
@@ -110,6 +112,7 @@ struct Core {
     DcPool dc;
 
     Rounds rounds;
+    Mailbox mail{attention}; // under the lock
 
     // The parts
     Progress progress;
@@ -126,6 +129,7 @@ struct Core {
     Epochs epochs{*this};
     Visibility visibility{*this};
     Failures failures{*this};
+    Takeover takeover{*this};
     Endings endings{*this};
     Admission admission{*this};
     Cancels cancels{*this};

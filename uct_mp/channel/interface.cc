@@ -83,7 +83,7 @@ bool Interface::reachable(const connect::InterfaceAddress& peer) const {
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
     return core_->directory.attach(peer, error);
 }
-void Interface::detach(Channel& channel) { core_->directory.detach(channel); }
+void Interface::detach(Channel& channel) { core_->endings.detach(channel); }
 
 int Interface::event_fd() {
     Core& m = *core_;
@@ -106,7 +106,7 @@ unsigned Interface::serve() {
     const std::lock_guard lock(m.services);
     unsigned n = m.control->poll();
     while (m.control->arm() == Status::busy) n += m.control->poll();
-    if (!m.peers.mail.empty() || m.admission.due) m.services.wake();
+    if (!m.mail.list.empty() || m.admission.due) m.services.wake();
     return n;
 }
 
@@ -114,11 +114,11 @@ Status Interface::arm() {
     Core& m = *core_;
     m.observer->read_events(); // or their descriptor would wake us for ever
     if (!m.sender.acks_due.empty() || !m.epochs.pushes_due.empty() || !m.failures.list.empty() ||
-        !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.endings.list.empty() || m.observer->busy())
+        !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.directory.ending.empty() || m.observer->busy())
         return Status::busy;
     {
         const std::lock_guard lock(m.services);
-        if (!m.peers.mail.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
+        if (!m.mail.list.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
     }
     if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // which wakes us
     // Nothing wakes us when a ring is written to.
@@ -185,7 +185,7 @@ void Interface::check(Channel& channel) {
     if (!(channel.gates & (gate::not_ready | gate::failed)))
         channel.core->observer->check(channel);
     else if (channel.gates & gate::failed)
-        (void)channel.core->endings.refusal(channel);
+        (void)channel.core->failures.refusal(channel);
 }
 
 void Interface::invalidate(Channel& channel, Status status, bool quiet) {
@@ -197,7 +197,7 @@ void Interface::invalidate(Channel& channel, Status status, bool quiet) {
             channel.ending.buried = true;
         }
         channel.error = status;
-        (void)core_->endings.refusal(channel);
+        (void)core_->failures.refusal(channel);
         return;
     }
     core_->failures.fail_channel(channel, status);

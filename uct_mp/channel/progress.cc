@@ -84,7 +84,7 @@ void Progress::serve_lists(unsigned found) {
     if (!core_.visibility.read_backs_due.empty()) core_.visibility.read_backs_due_again();
     if (!core_.sender.acks_due.empty()) core_.sender.send_due_acks();
     if (!core_.failures.list.empty()) core_.failures.tell_failures();
-    if (!core_.endings.list.empty()) core_.endings.end_channels();
+    if (!core_.directory.ending.empty()) core_.endings.end_channels();
     if (found) {
         if (!core_.mover.pulls_due.empty()) core_.mover.pull_due();
         if (!core_.placement.waiting.empty()) core_.placement.wake_waiting();
@@ -92,7 +92,7 @@ void Progress::serve_lists(unsigned found) {
     const bool more =
         core_.rounds.provide_due ||
         !(core_.atomics.replies.empty() && core_.epochs.pushes_due.empty() && core_.visibility.read_backs_due.empty() &&
-          core_.sender.acks_due.empty() && core_.failures.list.empty() && core_.endings.list.empty() &&
+          core_.sender.acks_due.empty() && core_.failures.list.empty() && core_.directory.ending.empty() &&
           core_.mover.pulls_due.empty() && core_.placement.waiting.empty());
     core_.due = static_cast<std::uint8_t>((core_.due & ~due::lists) | (more ? due::lists : 0));
 }
@@ -102,9 +102,9 @@ unsigned Progress::attend(unsigned found) {
     if (core_.services.try_lock()) { // else the other side is at it
         n += core_.control->poll(found != 0);
         const bool dead = core_.ends.has_graves();
-        const bool trim = std::exchange(core_.endings.trim_due, false);
+        const bool trim = std::exchange(core_.directory.trim_due, false);
         const bool admit = core_.admission.due;
-        core_.attention.store(core_.control->busy() || !core_.peers.mail.empty() || dead, std::memory_order_relaxed);
+        core_.attention.store(core_.control->busy() || !core_.mail.list.empty() || dead, std::memory_order_relaxed);
         core_.services.unlock();
         n += core_.peers.read_mail();
         if (trim) core_.endings.trim_unused();

@@ -119,7 +119,7 @@ Status Rings::offer_later(Channel& channel, Nanos pause) {
         if (asleep())
             pair.wanted = false, pair.why = Reason::asleep; // RingChoice chooses anew when nobody sleeps any more
         else if (offer(channel) == Status::no_resource)
-            core_.ring_choice.wait(channel); // another has taken the place
+            waiting.push_back(channel.local_id); // another has taken the place
     });
     return Status::ok;
 }
@@ -404,8 +404,7 @@ void Rings::end_timers(RingPair& pair) {
 }
 
 void Rings::describe(RingStatistics& out) const {
-    out = {
-        .hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_, .costs = core_.ring_choice.costs()};
+    out = {.hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_, .costs = {}};
     for (const auto& ring : retired_) out.bytes += ring->shape.bytes();
     out.prepared = store_.count();
     for (const RingIn* const ring : polled_) {

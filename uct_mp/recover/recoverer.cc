@@ -124,12 +124,15 @@ bool Recoverer::names(Channel& channel) {
     return std::ranges::any_of(jobs.queues, [&](const auto& queue) { return std::ranges::any_of(queue, is_its); });
 }
 
-void Recoverer::drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) {
+void Recoverer::drop_lost(Channel& channel, std::span<Work* const> works) {
     if (!channel.wiring.recovery) return;
     for (PathRecovery& r : channel.wiring.recovery->paths) {
         std::vector<Work*> dropped;
-        std::erase_if(
-            r.lost, [&](const LostPut& put) { return is_part(put.work) ? dropped.push_back(put.work), true : false; });
+        std::erase_if(r.lost, [&](const LostPut& put) {
+            const bool named = std::ranges::find(works, put.work) != works.end();
+            if (named) dropped.push_back(put.work);
+            return named;
+        });
         for (Work* const work : dropped)
             if (--work->open == 0) core_.works.finish_work(*work);
     }
@@ -211,7 +214,7 @@ void Recoverer::step() {
     if (demand.trim_due) demand.trim();
     if (jobs.jobs_wait()) jobs.run_jobs();
     core_.alert = failure.paths_away || !failure.recovering.empty() || !exchange.questions.empty() ||
-                  !core_.endings.leavers.empty() || !core_.endings.list.empty();
+                  !core_.endings.leavers.empty() || !core_.directory.ending.empty();
 }
 
 void Recoverer::read_rails() {

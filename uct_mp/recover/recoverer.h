@@ -44,7 +44,7 @@ public:
     void ended(Channel& channel, Status status) override;
     void free_detours(Channel& channel) override;
     bool names(Channel& channel) override;
-    void drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) override;
+    void drop_lost(Channel& channel, std::span<Work* const> works) override;
     void check(Channel& channel) override;
     void hear_answer(Channel& channel, connect::Answer answer) override;
     bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) override;
