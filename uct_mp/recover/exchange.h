@@ -15,11 +15,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Exchange {
 public:
-    Exchange(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Exchange(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- News: what Observer hears, and what we tell
     void take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news);
@@ -97,7 +97,7 @@ private:
     void path_is_up(Channel& channel, PathIndex path);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
     std::uint64_t orders_ = 0;
 };
 

@@ -8,7 +8,7 @@
 
 #include "uct_mp/channel/settling.h"
 #include "uct_mp/link/posting.h"
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 

@@ -13,11 +13,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Failure {
 public:
-    Failure(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Failure(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- A path
     // What recovery remembers of the channel; made at the first call.
@@ -70,7 +70,7 @@ private:
     [[nodiscard]] static PathMask perhaps_unseen(const Channel& channel);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -3,7 +3,7 @@
 // progress works on it for a while and then leaves as much time to everything else.
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 

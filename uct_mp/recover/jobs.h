@@ -13,11 +13,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Jobs {
 public:
-    Jobs(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Jobs(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Operations
     void add_job(const Job& job);
@@ -34,7 +34,7 @@ private:
     void run(const Job& job);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

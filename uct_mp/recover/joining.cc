@@ -7,7 +7,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 

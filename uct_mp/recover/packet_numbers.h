@@ -10,11 +10,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class PacketNumbers {
 public:
-    PacketNumbers(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    PacketNumbers(Core& core, Members& all) : core_(core), all_(all) {}
 
     // Does nothing if the device has shown it. The verdict stands in Core::untested.
     void test_numbers(unsigned device);
@@ -29,7 +29,7 @@ private:
     std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
     std::uint32_t numbers_wanted = 0; // a bit for each device
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "uct_mp/channel/settling.h"
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 

@@ -10,11 +10,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Replay {
 public:
-    Replay(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Replay(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- In progress
     // Moves every path of the channel on as far as it can go now. False: only news, timers or completions are awaited.
@@ -38,7 +38,7 @@ private:
     void release_holds(Channel& channel);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover
