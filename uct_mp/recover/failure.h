@@ -42,6 +42,8 @@ public:
     void drop_posted(SendQueue& queue);
     // One record that has come back without success, of a channel that is recoverable.
     void lost(SendQueue& queue, const Posted& posted);
+    // These bytes of a write or read become a work of their own, in front of what has never been sent.
+    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     // mp_dc: an initiator is used again as soon as nothing is on it.
     void restart_later(SendQueue& queue);
     void restart(SendQueue& queue); // of Jobs

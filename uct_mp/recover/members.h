@@ -24,8 +24,8 @@ namespace ucx_mp::recover {
 
 struct Members {
     explicit Members(Core& core)
-        : failure(core, *this), rail_events(core, *this), jobs(core, *this), exchange(core, *this),
-          numbers(core, *this), joining(core, *this), demand(core, *this), reopening(core, *this), renewal(core, *this),
+        : failure(core, *this), rail_events(core, *this), jobs(core), exchange(core, *this), numbers(core),
+          joining(core, *this), demand(core, *this), reopening(core, *this), renewal(core, *this),
           migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this) {}
     Members(const Members&) = delete;
 

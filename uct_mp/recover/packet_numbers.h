@@ -10,11 +10,9 @@
 
 namespace ucx_mp::recover {
 
-struct Members;
-
 class PacketNumbers {
 public:
-    PacketNumbers(Core& core, Members& all) : core_(core), all_(all) {}
+    explicit PacketNumbers(Core& core) : core_(core) {}
 
     // Does nothing if the device has shown it. The verdict stands in Core::untested.
     void test_numbers(unsigned device);
@@ -29,7 +27,6 @@ private:
     std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
     std::uint32_t numbers_wanted = 0; // a bit for each device
     Core& core_;
-    Members& all_;
 };
 
 } // namespace ucx_mp::recover

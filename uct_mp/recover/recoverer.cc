@@ -7,7 +7,7 @@
 
 namespace ucx_mp::recover {
 
-Recoverer::Recoverer(Core& core) : core_(core), all_(core) {}
+Recoverer::Recoverer(Core& core) : core_(core), all_(core), job_runner_(core, all_) {}
 
 std::unique_ptr<channel::Observer> Recoverer::make(Core& core) { return std::make_unique<Recoverer>(core); }
 
@@ -16,7 +16,7 @@ Recoverer::~Recoverer() {
         if (timer) core_.services.cancel(timer);
     };
     for (const Services::Timer timer : all_.reopening.reopen_timer) cancel(timer);
-    cancel(all_.jobs.jobs_timer);
+    cancel(job_runner_.timer);
     cancel(all_.numbers.numbers_timer);
     cancel(all_.watchdog.watch_timer);
     cancel(all_.demand.trim_timer);
@@ -157,7 +157,7 @@ void Recoverer::send_again(Channel& channel) {
 // -- Traffic that goes again
 
 void Recoverer::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
-    all_.replay.redo(channel, of, offset, bytes);
+    all_.failure.redo(channel, of, offset, bytes);
 }
 void Recoverer::finish_replayed(Channel& channel, Work& work) { all_.replay.finish_replayed(channel, work); }
 bool Recoverer::place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) {
@@ -209,7 +209,7 @@ void Recoverer::step() {
     }
     if (!core_.endings.leavers.empty()) core_.endings.judge_leavers();
     if (all_.demand.trim_due) all_.demand.trim();
-    if (all_.jobs.jobs_wait()) all_.jobs.run_jobs();
+    if (all_.jobs.jobs_wait()) job_runner_.run_jobs();
     core_.alert = all_.failure.paths_away || !all_.failure.recovering.empty() || !all_.exchange.questions.empty() ||
                   !core_.endings.leavers.empty() || !core_.directory.ending.empty();
 }
@@ -227,7 +227,7 @@ void Recoverer::watch_paths(Nanos now) {
 
 bool Recoverer::busy() const {
     return !all_.failure.recovering.empty() || !all_.exchange.questions.empty() ||
-           (all_.jobs.jobs_wait() && !all_.jobs.jobs_timer);
+           (all_.jobs.jobs_wait() && !job_runner_.timer);
 }
 
 void Recoverer::describe(channel::Interface::Statistics& out) const {

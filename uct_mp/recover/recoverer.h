@@ -68,6 +68,7 @@ private:
 
     Core& core_;
     Members all_;
+    JobRunner job_runner_;
 };
 
 } // namespace ucx_mp::recover

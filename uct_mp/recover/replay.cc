@@ -9,31 +9,6 @@
 
 namespace ucx_mp::recover {
 
-// Part of a work, as a work of its own that the scheduler may cut anew. It is done when all of it has completed.
-void Replay::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
-    Recovery& recovery = *channel.wiring.recovery;
-    if (recovery.put_again == &of) recovery.put_again = nullptr; // refused: it is not under way
-    const bool put = of.transfer.direction == Direction::write;
-    Work& part = *core_.works.new_work(channel, put ? WorkKind::replayed_put : WorkKind::replayed_get, nullptr);
-    part.unpack_arg = &of;
-    part.pieces = of.pieces;
-    for (unsigned i = 0; i < of.pieces; ++i) part.local[i] = of.local[i];
-    part.remote = of.remote;
-    part.keys = of.keys;
-    part.transfer = {.size = offset + bytes, .direction = of.transfer.direction, .offset = offset};
-    part.open = 1; // until all is placed
-    channel.wiring.unsettled.puts_open += put;
-    ++(put ? recovery.puts_again : recovery.gets_again);
-    recovery.bytes_again += bytes;
-    // Before what has never been sent.
-    auto& list = channel.moving.pulled[!put];
-    part.next = list.first;
-    list.first = &part;
-    if (!list.last) list.last = &part;
-    ++channel.moving.pulled_count;
-    all_.failure.list_recovering(channel);
-}
-
 void Replay::finish_replayed(Channel& channel, Work& work) {
     auto* of = static_cast<Work*>(work.unpack_arg);
     if (work.kind == WorkKind::replayed_put) --channel.wiring.unsettled.puts_open;
@@ -76,7 +51,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
     }
     core_.receiver.take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
     if (channel.gates & gate::failed) return; // by the user, in a callback
-    // From the back, since redo() puts each before the others.
+    // From the back, since Failure::redo() puts each before the others.
     std::vector<LostPut> lost = std::exchange(r.lost, {});
     std::uint64_t again = 0;
     for (std::size_t i = lost.size(); i-- > 0;) {
@@ -88,7 +63,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
             ++recovery.puts_found_done;
             if (--put.work->open == 0) core_.works.finish_work(*put.work);
         } else {
-            redo(channel, *put.work, put.offset, put.bytes);
+            all_.failure.redo(channel, *put.work, put.offset, put.bytes);
             ++again;
         }
     }

@@ -21,8 +21,6 @@ public:
     bool recover(Channel& channel);
 
     // -- Works that go again
-    // These bytes of a write or read become a work of their own, in front of what has never been sent.
-    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     void finish_replayed(Channel& channel, Work& work);
     // Writes that go again all take one path. False: it has no room.
     bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk);
