@@ -57,7 +57,7 @@ inline void set_own_numbers(Cluster& cluster, unsigned a, unsigned b) {
         }
     }
     from.moving.atomic_tag = 0x7fffff80; // 31 bits
-    from.core->progress.looks = kEdge;
+    from.core->rounds.looks = kEdge;
 }
 
 // A message behind a fence and a small write from `a` to `b`. False: it does not get through.

@@ -97,7 +97,7 @@ struct Talk {
     }
     std::uint64_t parks() {
         std::uint64_t n = 0;
-        for (unsigned i = 0; i < nodes; ++i) n += iface(i).core().endings.parks;
+        for (unsigned i = 0; i < nodes; ++i) n += iface(i).core().directory.parks;
         return n;
     }
 };

@@ -62,7 +62,7 @@ double Adaptation::rc_saves() const {
 
 // Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
 bool Adaptation::all_have_room() const {
-    return mode_ == Mode::eager && !(core_.config.max_connections && core_.endings.parks) &&
+    return mode_ == Mode::eager && !(core_.config.max_connections && core_.directory.parks) &&
            core_.directory.connected <= core_.config.adapt.max_rc;
 }
 

@@ -146,6 +146,7 @@ Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* comple
     {
         const std::lock_guard lock(core_.services);
         ++channel.usage.endpoints; // until detach()
+        ++channel.usage.cancels;
         ++core_.directory.endpoints;
     }
     // Not here: the caller may be anywhere in one of our callbacks.
@@ -174,7 +175,8 @@ void Cancels::go_on(Cancel& cancel) {
         return;
     }
     std::erase_if(list, [&](const auto& c) { return c.get() == &cancel; });
-    core_.directory.detach(channel);
+    --channel.usage.cancels;
+    core_.endings.detach(channel);
 }
 
 // Operations in lists of ours.
@@ -203,7 +205,11 @@ void Cancels::cancel_waiting(Cancel& cancel) {
             if (--work->open == 0) core_.works.finish_work(*work); // may change the list
             work = channel.moving.pulled[read].first;
         }
-    core_.observer->drop_lost(channel, [&](Work* work) { return part_of(work, cancel) != nullptr; });
+    std::vector<Work*> parts;
+    core_.works.pool.for_each([&](Work& work) {
+        if (work.channel == &channel && part_of(&work, cancel)) parts.push_back(&work);
+    });
+    core_.observer->drop_lost(channel, parts);
     const auto mine = [&](Work* work) { return part_of(work, cancel) == work; };
     for (auto at = channel.moving.atomics.begin();
          (at = std::ranges::find_if(channel.moving.atomics, mine)) != channel.moving.atomics.end();) {

@@ -133,7 +133,7 @@ struct Wiring {
     Unsettled unsettled;
     std::unique_ptr<recover::Recovery, void (*)(recover::Recovery*)> recovery{nullptr, [](recover::Recovery*) {}};
 
-    // Made by the handshake, on either side of Services::lock() and under it; Peers::establish() takes them over.
+    // Made by the handshake, on either side of Services::lock() and under it; Takeover::establish() takes them over.
     struct Prepared {
         std::unique_ptr<Path[]> paths;
         std::uint8_t count = 0;
@@ -234,7 +234,7 @@ struct Ending {
     bool pushed = false; // completions of what was posted before the goodbye have been asked for
     bool buried = false; // failed: a new channel takes its place. Under the lock, too
     bool parted = false; // the peer has agreed that the connection ends: so will this side. Under the lock, too
-    std::uint32_t ending_since = 0, leaving_since = 0; // Progress::looks
+    std::uint32_t ending_since = 0, leaving_since = 0; // Rounds::looks
     connect::Goodbye goodbye;                          // the peer's
     Nanos left_at = 0;                                 // when it came
     Nanos asked_at = 0; // when the peer was asked whether the connection may end. Under the lock
@@ -244,6 +244,7 @@ struct Ending {
 // Its users.
 struct Usage {
     unsigned endpoints = 0;  // that attach() has given it to
+    unsigned cancels = 0;    // of which operations are being cancelled (cancels.h)
     bool waiting = false;    // in the interface's list of those who want room
     Nanos used_at = 0;       // about, while no endpoint uses it
     std::uint64_t parks = 0; // statistics

@@ -80,7 +80,7 @@ void Closing::say_goodbye() {
     });
     const auto drop_those_who_know = [&] { // or say goodbye as well
         std::unordered_set<const Channel*> leaving;
-        for (const Mail& m : core_.peers.mail)
+        for (const Mail& m : core_.mail.list)
             if (m.what == Mail::What::ended && !m.goodbye.idle) leaving.insert(m.channel);
         std::erase_if(peers, [&](const Channel* channel) {
             return channel->connection.parting.known || (channel->ending.leaving && !channel->ending.goodbye.idle) ||

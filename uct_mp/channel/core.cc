@@ -65,85 +65,88 @@ Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events
         if (devices.registry()->is_there(i, devices.devices()[i].life, now)) devices.renew(now);
 }
 
-Status Core::open(std::string& error) {
-    limits.max_iov = pieces_per_request(devices);
-    layout =
-        ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),
-                            has_targets() ? kTagBytes : 0);
+Status open(Core& core, std::string& error) {
+    core.limits.max_iov = pieces_per_request(core.devices);
+    core.layout = ReceiveLayout::make(core.config.headroom, kHeader,
+                                      kHeader + core.config.segment + kMaxUserHeader + sizeof(FenceTrailer),
+                                      core.has_targets() ? kTagBytes : 0);
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
     // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
     // completion must do).
-    timed = kinds == path::Kinds::both || std::ranges::count(rails, true, &verbs::Rail::active) > 1 ||
-            config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
-    for (const verbs::Rail& rail : rails) timed |= rail.active && config.paths.num_paths == 0 && rail.lmc > 0;
-    adapter_count = static_cast<unsigned>(devices.devices().size());
-    adapters = std::make_unique<Adapter[]>(adapter_count);
-    for (const verbs::Rail& rail : rails)
-        if (rail.active) progress.polled_count = std::max(progress.polled_count, rail.device + 1);
-    inline_bytes = config.inline_bytes;
-    for (unsigned i = 0; i < adapter_count; ++i) {
-        const Status status =
-            adapters[i].open(devices.devices()[i], devices, config, layout, 0, timed, has_targets(), error);
+    core.timed = core.kinds == path::Kinds::both || std::ranges::count(core.rails, true, &verbs::Rail::active) > 1 ||
+                 core.config.paths.num_paths > 1 || core.config.paths.path_bits.size() > 1;
+    for (const verbs::Rail& rail : core.rails)
+        core.timed |= rail.active && core.config.paths.num_paths == 0 && rail.lmc > 0;
+    core.adapter_count = static_cast<unsigned>(core.devices.devices().size());
+    core.adapters = std::make_unique<Adapter[]>(core.adapter_count);
+    for (const verbs::Rail& rail : core.rails)
+        if (rail.active) core.rounds.polled_count = std::max(core.rounds.polled_count, rail.device + 1);
+    core.inline_bytes = core.config.inline_bytes;
+    for (unsigned i = 0; i < core.adapter_count; ++i) {
+        const Status status = core.adapters[i].open(core.devices.devices()[i], core.devices, core.config, core.layout,
+                                                    0, core.timed, core.has_targets(), error);
         if (ucx_mp::failed(status)) return status;
     }
     // Before the program has used up what may be locked: these suffice to go on, if slowly.
-    if (!small.available() || !large.available()) {
+    if (!core.small.available() || !core.large.available()) {
         error = "cannot register send buffers: " + verbs::registration_trouble(errno);
         return Status::no_memory;
     }
-    progress.calibrate();
-    // Only a queue pair that has been made tells what it grants. They keep room for the control plane's.
+    core.progress.calibrate();
+    // What a queue pair grants is known only from one that has been made. They keep room for the control plane's.
     std::vector<verbs::QueuePair> probes;
-    for (const verbs::Rail& rail : rails) {
-        Adapter& adapter = adapters[rail.device];
+    for (const verbs::Rail& rail : core.rails) {
+        Adapter& adapter = core.adapters[rail.device];
         std::uint32_t granted = 0;
-        probes.push_back(verbs::create_rc(*adapter.device, rail, adapter.queues(),
-                                          {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes}, &granted));
+        probes.push_back(verbs::create_rc(
+            *adapter.device, rail, adapter.queues(),
+            {core.config.send_depth + 1, core.limits.max_iov + 2, core.config.inline_bytes}, &granted));
         if (!probes.back()) {
-            error = "cannot create a queue pair with " + std::to_string(config.send_depth) + " send requests on " +
+            error = "cannot create a queue pair with " + std::to_string(core.config.send_depth) + " send requests on " +
                     rail.name + ": " + std::strerror(errno) + " (TX_QUEUE_LEN, MAX_INLINE)";
             return Status::io_error;
         }
-        inline_bytes = std::min(inline_bytes, granted);
+        core.inline_bytes = std::min(core.inline_bytes, granted);
     }
-    if (has_targets()) {
-        if (config.seed)
-            dc.key = config.seed * 0x9e3779b97f4a7c15ull;
-        else if (getrandom(&dc.key, sizeof dc.key, 0) != sizeof dc.key)
-            dc.key = services.now();
-        if (const Status status = make_dc_rails(*this, error); ucx_mp::failed(status)) return status;
+    if (core.has_targets()) {
+        if (core.config.seed)
+            core.dc.key = core.config.seed * 0x9e3779b97f4a7c15ull;
+        else if (getrandom(&core.dc.key, sizeof core.dc.key, 0) != sizeof core.dc.key)
+            core.dc.key = core.services.now();
+        if (const Status status = make_dc_rails(core, error); ucx_mp::failed(status)) return status;
     }
     probes.clear();
-    limits.max_am_short = inline_bytes > kHeader ? inline_bytes - kHeader : 0;
-    limits.max_put_short = inline_bytes;
-    limits.max_bcopy = config.segment;
-    limits.max_am_zcopy = config.segment;
-    limits.max_am_zcopy_header = kMaxUserHeader;
-    limits.max_rdma = std::size_t{1} << 30;
+    core.limits.max_am_short = core.inline_bytes > kHeader ? core.inline_bytes - kHeader : 0;
+    core.limits.max_put_short = core.inline_bytes;
+    core.limits.max_bcopy = core.config.segment;
+    core.limits.max_am_zcopy = core.config.segment;
+    core.limits.max_am_zcopy_header = kMaxUserHeader;
+    core.limits.max_rdma = std::size_t{1} << 30;
 
     // Local writing as well: kernels want that of memory that is writable.
-    if (ucx_mp::failed(verbs::register_memory(devices, visibility.probe_bytes, sizeof visibility.probe_bytes,
-                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-                                              visibility.probe_region))) {
-        error = std::string("cannot register ") + std::to_string(sizeof visibility.probe_bytes) +
+    if (ucx_mp::failed(
+            verbs::register_memory(core.devices, core.visibility.probe_bytes, sizeof core.visibility.probe_bytes,
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, core.visibility.probe_region))) {
+        error = std::string("cannot register ") + std::to_string(sizeof core.visibility.probe_bytes) +
                 " bytes for peers to read: " + verbs::registration_trouble(errno);
         return Status::io_error;
     }
     connect::ControlConfig with;
-    with.terms = parts.own_terms();
-    with.transport = config.transport;
-    with.min_version = config.min_version;
-    with.max_version = config.max_version;
-    with.paths = config.paths;
-    with.paths.rc_on_demand = rc_on_demand();
-    with.timeout = config.connect_timeout;
-    with.service_level = config.reliability.service_level;
-    with.dc_key = dc.key;
-    with.seed = config.seed;
-    with.rails = rails;
-    for (const DcRail& rail : dc.rails) with.dct_numbers.push_back(rail.target_numbers());
-    return connect::ControlPlane::open(devices, with, services, {ends, peers, peers}, control, error);
+    with.terms = core.parts.own_terms();
+    with.transport = core.config.transport;
+    with.min_version = core.config.min_version;
+    with.max_version = core.config.max_version;
+    with.paths = core.config.paths;
+    with.paths.rc_on_demand = core.rc_on_demand();
+    with.timeout = core.config.connect_timeout;
+    with.service_level = core.config.reliability.service_level;
+    with.dc_key = core.dc.key;
+    with.seed = core.config.seed;
+    with.rails = core.rails;
+    for (const DcRail& rail : core.dc.rails) with.dct_numbers.push_back(rail.target_numbers());
+    return connect::ControlPlane::open(core.devices, with, core.services, {core.ends, core.peers, core.peers},
+                                       core.control, error);
 }
 
 Status Core::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, unsigned initiators,
@@ -157,26 +160,27 @@ Status Core::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, 
     return dc.make_rail(wishes, rail, device, adapter, out, inline_bytes, error);
 }
 
-Core::~Core() {
-    if (control) closing.say_goodbye();
+void close(Core& core) {
+    if (core.control) core.closing.say_goodbye();
     {
-        const std::lock_guard lock(services);
-        for (std::uint32_t slot = 0; control && slot < directory.channels.size(); ++slot)
-            control->forget(directory.channels[slot]->connection);
+        const std::lock_guard lock(core.services);
+        for (std::uint32_t slot = 0; core.control && slot < core.directory.channels.size(); ++slot)
+            core.control->forget(core.directory.channels[slot]->connection);
     }
-    for (const auto& cancel : cancels.list)
-        if (cancel->timer) services.cancel(cancel->timer);
-    for (std::uint32_t slot = 0; slot < directory.channels.size(); ++slot) parts.drop_joined(*directory.channels[slot]);
-    observer.reset(); // its timers
-    rings.end();
-    halves.end();
-    ends.graves.clear();
-    ends.pool.clear();
+    for (const auto& cancel : core.cancels.list)
+        if (cancel->timer) core.services.cancel(cancel->timer);
+    for (std::uint32_t slot = 0; slot < core.directory.channels.size(); ++slot)
+        core.parts.drop_joined(*core.directory.channels[slot]);
+    core.observer.reset(); // its timers
+    core.rings.end();
+    core.halves.end();
+    core.ends.graves.clear();
+    core.ends.pool.clear();
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
-    dc.rails.clear();
-    directory.channels.clear();
-    control.reset();
-    if (progress.event_fd >= 0) close(progress.event_fd);
+    core.dc.rails.clear();
+    core.directory.channels.clear();
+    core.control.reset();
+    if (core.rounds.event_fd >= 0) ::close(core.rounds.event_fd);
 }
 
 } // namespace ucx_mp::channel

@@ -3,8 +3,8 @@
 // Each part is a class with a header of its own; they find each other here. Recovery is not among them: Core knows it
 // as the Observer, and owns it.
 //
-// Maker: Interface, one each; open() follows once. Errors of open() are one line.
-// Threads: the interface's. "Under the lock" means Services::lock(), since the handshake's thread uses it, too.
+// Who makes it: Interface, one each; open() follows once, and close() at the end. Errors of open() are one line.
+// Threads: the interface's. What is "under the lock" is Services::lock()'s, since the handshake's thread uses it, too.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,7 @@
 #include "uct_mp/channel/failures.h"
 #include "uct_mp/channel/halves.h"
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/mail.h"
 #include "uct_mp/channel/mover.h"
 #include "uct_mp/channel/observer.h"
 #include "uct_mp/channel/parts.h"
@@ -36,7 +37,9 @@
 #include "uct_mp/channel/receiver.h"
 #include "uct_mp/channel/ring_choice.h"
 #include "uct_mp/channel/rings.h"
+#include "uct_mp/channel/rounds.h"
 #include "uct_mp/channel/sender.h"
+#include "uct_mp/channel/takeover.h"
 #include "uct_mp/channel/visibility.h"
 #include "uct_mp/channel/works.h"
 #include "uct_mp/link/adapter.h"
@@ -61,8 +64,6 @@ struct Core {
     Core(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
          const verbs::KeyTable& keys, const AmHandler* handlers, MakeObserver make_observer);
     Core(const Core&) = delete;
-    ~Core();
-    Status open(std::string& error); // behind StandIns::begin()
     // DC: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
     // no_memory: the adapter has no more queue pairs, perhaps.
     [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
@@ -77,15 +78,7 @@ struct Core {
     [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
         return config.recovery.packet_numbers && !(untested >> device & 1);
     }
-    // The peer's packet numbers say which writes of a failed queue pair of RC were executed. Nothing says so for DC: an
-    // executed write may go again, and memory takes a step back if another one has come behind it.
-    [[nodiscard]] bool tells_what_was_executed(const Channel& channel, const Path& path) const {
-        if (!config.recovery.enabled) return true; // nothing goes again
-        if (path.kind != path::Kind::rc) return false;
-        return channel.self ? tells_packet_numbers(path.device)
-                            : channel.connection.features & connect::feature::packet_numbers;
-    }
-    // For either transport.
+    // Of either transport.
     [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
     // Puts something into a part's list; Progress looks at the lists then.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
@@ -118,6 +111,9 @@ struct Core {
     BufferPool small, large;
     DcPool dc;
 
+    Rounds rounds;
+    Mailbox mail{attention}; // under the lock
+
     // The parts
     Progress progress;
     Directory directory{*this};
@@ -133,6 +129,7 @@ struct Core {
     Epochs epochs{*this};
     Visibility visibility{*this};
     Failures failures{*this};
+    Takeover takeover{*this};
     Endings endings{*this};
     Admission admission{*this};
     Cancels cancels{*this};
@@ -144,5 +141,18 @@ struct Core {
     Peers peers{*this};
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };
+
+// Of the writes that a failed queue pair of RC leaves, the peer's packet numbers say which were executed. Of DC
+// nothing does: one that was may go again, and memory takes a step back if another one has come behind it.
+[[nodiscard]] inline bool tells_what_was_executed(const Core& core, const Channel& channel, const Path& path) {
+    if (!core.config.recovery.enabled) return true; // nothing goes again
+    if (path.kind != path::Kind::rc) return false;
+    return channel.self ? core.tells_packet_numbers(path.device)
+                        : channel.connection.features & connect::feature::packet_numbers;
+}
+
+// Of Interface only. Core itself calls none of its parts: it is where they find each other.
+[[nodiscard]] Status open(Core& core, std::string& error); // behind StandIns::begin()
+void close(Core& core);                                    // whatever has been opened
 
 } // namespace ucx_mp::channel

@@ -75,41 +75,11 @@ Channel* Directory::attach(const connect::InterfaceAddress& peer, std::string& e
     return channel;
 }
 
-void Directory::detach(Channel& channel) {
-    const std::lock_guard lock(core_.services);
-    if (--endpoints == 0) core_.attention.store(true, std::memory_order_relaxed); // Ends::pool
-    if (--channel.usage.endpoints != 0) return;
-    ++unused;
-    channel.usage.used_at = core_.services.now();
-    if ((channel.gates & gate::not_ready) && !channel.self && channel.connection.state == connect::State::requesting) {
-        // Nobody wants it any more, and the peer holds nothing yet that it might use: an answer that comes is refused.
-        core_.control->give_up(channel.connection);
-        core_.ends.drop_prepared(channel);
-        core_.admission.forget(channel);
-        channel.usage.granted_at = 0;
-        channel.asked = false;
-    }
-    const bool never = (channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed;
-    if ((channel.gates & gate::failed) ? !channel.ending.failing : never) core_.endings.list_ending(channel);
-}
-
-// A failed channel's legacy to a successor, and things that nobody will come for.
-void Directory::bury(Channel& channel) {
-    const std::lock_guard lock(core_.services);
-    channel.ending.buried = !channel.ending.renewing;
-    const connect::State state = channel.connection.state;
-    if (state == connect::State::requesting || state == connect::State::confirming ||
-        state == connect::State::accepting || channel.ending.renewing)
-        core_.control->forget(channel.connection);
-    core_.ends.drop_prepared(channel);
-    if (channel.early) {
-        for (std::uint32_t i = 0; i < core_.ring; ++i)
-            if (ReceiveBuffer* const buffer = std::exchange(channel.early[i], nullptr))
-                core_.receiver.drop_early(buffer);
-        channel.early_count = 0;
-        channel.set_live();
-    }
-    core_.parts.drop_joined(channel);
+void Directory::list_ending(Channel& channel) {
+    if (std::exchange(channel.ending.listed, true)) return;
+    channel.ending.ending_since = core_.rounds.looks;
+    core_.enlist(ending, &channel);
+    core_.alert = true; // for looks
 }
 
 } // namespace ucx_mp::channel

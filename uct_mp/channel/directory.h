@@ -1,10 +1,10 @@
 // The channels of an interface: by id for messages, by the peer's uid for everybody else.
 //
-// Ownership: it owns all channels. attach() and detach() count the endpoints of one. A channel without endpoints stays
-// until Endings takes it back.
+// Ownership: it owns all channels. attach() and Endings::detach() count the endpoints of one. A channel without
+// endpoints stays until Endings takes it back.
 //
-// Callers: Interface attaches and detaches, Peers makes channels for the handshake, Failures buries.
-// Threads: the interface's. make_channel() and successor() want the lock held; attach(), detach() and bury() take it.
+// Who calls: Interface attaches, Peers makes channels for the handshake; whoever finds that one ends lists it.
+// Threads: the interface's. make_channel() and successor() want the lock held; attach() takes it.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,14 @@ public:
     explicit Directory(Core& core);
 
     // -- Operations
-    // See Interface::attach() and detach().
+    // See Interface::attach().
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
-    void detach(Channel& channel);
     // A new one with the next free id. Null: the table is full.
     Channel* make_channel(std::uint64_t uid);
     // The channel that takes the place of a buried one, made if need be; itself if it is not buried.
     Channel* successor(Channel& channel);
-    // For a channel that fails: ends its handshake, and frees things that nobody will come for.
-    void bury(Channel& channel);
+    // Endings gives it back when progress has its turn, if nobody uses it then.
+    void list_ending(Channel& channel);
 
     // -- What others read
     unsigned connected = 0;    // channels that have been established, and not been given back
@@ -47,6 +46,13 @@ public:
         return channel->local_id == id ? channel : nullptr;
     }
     std::unordered_map<std::uint64_t, Channel*> by_uid; // the newest of each peer. Under the lock
+
+    [[nodiscard]] Channel& channel_of(const connect::Connection& connection) const {
+        return *channels[connection.local_id & kSlotMask];
+    }
+    std::vector<Channel*> ending; // failed or unused, and to be given back
+    bool trim_due = false;        // there are many of those that are unused. Under the lock
+    std::uint64_t parks = 0;      // connections that have been taken away, and their channels have stayed
 
 private:
     Core& core_;

@@ -72,16 +72,7 @@ bool Endings::is_idle(const Channel& channel) const {
     if (has_outstanding(channel) || channel.wiring.unsettled.may_not_tell()) return false;
     if (!has_settled_paths(channel)) return false;
     const auto is_its = [&](const auto& entry) { return entry.channel == &channel; };
-    const auto cancels_it = [&](const auto& cancel) { return cancel->channel == &channel; };
-    return std::ranges::none_of(core_.atomics.replies, is_its) && std::ranges::none_of(core_.cancels.list, cancels_it);
-}
-
-// Users of a channel that has ended without a word are told now.
-Status Endings::refusal(Channel& channel) {
-    if (channel.ending.renewing) return Status::no_resource;
-    if (std::exchange(channel.ending.quiet, false) && !std::exchange(channel.ending.failing, true))
-        core_.enlist(core_.failures.list, &channel);
-    return channel.error;
+    return channel.usage.cancels == 0 && std::ranges::none_of(core_.atomics.replies, is_its);
 }
 
 // Nothing is outstanding: nobody need be told.
@@ -106,7 +97,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
             channel.ending.renewing = false;
             channel.ending.buried = true;
         }
-        if (channel.usage.waiting) (void)refusal(channel);
+        if (channel.usage.waiting) (void)core_.failures.refusal(channel);
         return;
     }
     // A copy that was mailed before the verdict: each question has one.
@@ -116,11 +107,11 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
         if (heard && static_cast<std::int16_t>(heard - goodbye.number) >= 0) return;
     }
     if (channel.ending.leaving && (channel.ending.goodbye.idle == goodbye.idle || goodbye.idle))
-        return;                     // repeated, or late
-    core_.peers.establish(channel); // our mail of it may still be on its way
+        return;                        // repeated, or late
+    core_.takeover.establish(channel); // our mail of it may still be on its way
     channel.ending.goodbye = goodbye;
     channel.ending.left_at = core_.services.now();
-    channel.ending.leaving_since = core_.progress.looks;
+    channel.ending.leaving_since = core_.rounds.looks;
     channel.ending.pushed = false;
     if (!std::exchange(channel.ending.leaving, true)) leavers.push_back(&channel);
     core_.alert = true;
@@ -129,7 +120,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
 // Earlier messages of the peer are handled first: they lie in our completion queues.
 void Endings::judge_leavers() {
     for (Channel* channel : std::exchange(leavers, {})) {
-        const bool looked = core_.progress.looked_since(channel->ending.leaving_since);
+        const bool looked = core_.rounds.looked_since(channel->ending.leaving_since);
         if (!looked) ++core_.recovery_steps; // progress is wanted
         channel->ending.leaving = !looked || judge_leaver(*channel);
         if (channel->ending.leaving) leavers.push_back(channel);
@@ -205,7 +196,7 @@ void Endings::trim_unused() {
             if ((state != connect::State::accepting && !nobody) || now - channel.usage.used_at < kHalfOpen) continue;
             core_.control->forget(channel.connection);
             core_.ends.drop_prepared(channel);
-            list_ending(channel);
+            core_.directory.list_ending(channel);
             ++ending;
         } else if (is_idle(channel) && !channel.ending.leaving &&
                    channel.connection.state == connect::State::established &&
@@ -282,24 +273,35 @@ void Endings::disowned(Channel& channel) {
 
 // -- The end
 
-void Endings::list_ending(Channel& channel) {
-    if (std::exchange(channel.ending.listed, true)) return;
-    channel.ending.ending_since = core_.progress.looks;
-    core_.enlist(list, &channel);
-    core_.alert = true; // for looks
+void Endings::detach(Channel& channel) {
+    const std::lock_guard lock(core_.services);
+    if (--core_.directory.endpoints == 0) core_.attention.store(true, std::memory_order_relaxed); // Ends::pool
+    if (--channel.usage.endpoints != 0) return;
+    ++core_.directory.unused;
+    channel.usage.used_at = core_.services.now();
+    if ((channel.gates & gate::not_ready) && !channel.self && channel.connection.state == connect::State::requesting) {
+        // Nobody wants it any more, and the peer holds nothing yet that it might use: an answer that comes is refused.
+        core_.control->give_up(channel.connection);
+        core_.ends.drop_prepared(channel);
+        core_.admission.forget(channel);
+        channel.usage.granted_at = 0;
+        channel.asked = false;
+    }
+    const bool never = (channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed;
+    if ((channel.gates & gate::failed) ? !channel.ending.failing : never) core_.directory.list_ending(channel);
 }
 
 void Endings::end_channels() {
-    for (Channel* channel : std::exchange(list, {})) {
+    for (Channel* channel : std::exchange(core_.directory.ending, {})) {
         const std::lock_guard lock(core_.services);
         const bool failed = channel->gates & gate::failed;
         const bool never = (channel->gates & gate::not_ready) && channel->connection.state == connect::State::closed;
         channel->ending.listed = channel->ending.renewing || (channel->usage.endpoints == 0 && (failed || never));
         if (!channel->ending.listed) continue; // it is used again
-        const bool looked = core_.progress.looked_since(channel->ending.ending_since);
+        const bool looked = core_.rounds.looked_since(channel->ending.ending_since);
         if (!looked) ++core_.recovery_steps; // progress is wanted
         if (!looked || !is_forgotten(*channel))
-            core_.enlist(list, channel);
+            core_.enlist(core_.directory.ending, channel);
         else if (channel->ending.renewing)
             begin_anew(*channel);
         else
@@ -317,10 +319,8 @@ bool Endings::is_forgotten(Channel& channel) {
         channel.moving.pull_due || channel.visible.read_back_due)
         return false;
     if (!core_.failures.all_back(channel) || !channel.epochs_empty() || channel.in_flight() != 0) return false;
-    if (std::ranges::any_of(core_.cancels.list, [&](const auto& cancel) { return cancel->channel == &channel; }))
-        return false;
-    if (core_.observer->names(channel)) return false;
-    return std::ranges::none_of(core_.peers.mail, is_its);
+    if (channel.usage.cancels != 0 || core_.observer->names(channel)) return false;
+    return std::ranges::none_of(core_.mail.list, is_its);
 }
 
 void Endings::clear(Channel& channel) {
@@ -343,7 +343,7 @@ void Endings::clear(Channel& channel) {
             if (own) core_.ends.graves.push_back(std::move(own));
     if (!std::exchange(channel.wiring.prepared.taken, false)) return;
     --core_.directory.connected;
-    core_.progress.provide_due = true;
+    core_.rounds.provide_due = true;
     core_.due |= due::lists;
     core_.attention.store(true, std::memory_order_relaxed);
 }
@@ -374,14 +374,15 @@ void Endings::begin_anew(Channel& channel) {
     channel.gates |= gates;
     channel.parked = true;
     ++channel.usage.parks;
-    ++parks;
+    ++core_.directory.parks;
     core_.admission.parked(channel, asked_at);
     channel.usage.used_at = core_.services.now();
     channel.connection = std::move(connection);
     channel.local_id = channel.connection.local_id = id;
     channel.set_live();
-    if (channel.usage.endpoints == 0) return list_ending(channel); // meanwhile: as one that has never been connected
-    core_.control->tell_rails(channel.connection);                 // what has not been told yet, or has not arrived
+    if (channel.usage.endpoints == 0)
+        return core_.directory.list_ending(channel); // meanwhile: as one that has never been connected
+    core_.control->tell_rails(channel.connection);   // what has not been told yet, or has not arrived
     if (channel.usage.waiting) (void)core_.sender.blocked(channel);
 }
 

@@ -10,9 +10,8 @@ namespace ucx_mp::channel {
 class Endings {
 public:
     explicit Endings(Core& core) : core_(core) {}
-    [[nodiscard]] Status refusal(Channel& channel); // of an operation on a channel that has failed
     void end_quietly(Channel& channel, bool renew);
-    void list_ending(Channel& channel);
+    void detach(Channel& channel); // see Interface::detach()
     void end_channels();
     void take_leave(Channel& channel, const connect::Goodbye& goodbye); // of the peer
     void judge_leavers();
@@ -26,9 +25,6 @@ public:
     [[nodiscard]] Status park(Channel& channel);
     [[nodiscard]] static bool
     may_park(const Channel& channel); // now, or after a round trip: the program wants nothing of it
-    std::uint64_t parks = 0;          // connections that have been taken away, and their channels have stayed
-    bool trim_due = false;            // there are many of those. Under the lock
-    std::vector<Channel*> list;       // failed or unused, and to be given back
     std::vector<Channel*> leavers;    // their peers have said goodbye
 
 private:

@@ -13,7 +13,7 @@ namespace ucx_mp::channel {
 using connect::Connection;
 
 Status Ends::make_end(Connection& connection, std::size_t path) {
-    Channel& channel = core_.peers.channel_of(connection);
+    Channel& channel = core_.directory.channel_of(connection);
     if (channel.ending.renewing) return Status::busy;
     if (channel.wiring.prepared.taken) return Status::connection_reset; // it has been in use: see drop_ends()
     if (path == 0) {
@@ -115,7 +115,7 @@ verbs::QueuePair Ends::one_in_the_way() {
 }
 
 Status Ends::connect_end(Connection& connection, std::size_t path) {
-    Channel& channel = core_.peers.channel_of(connection);
+    Channel& channel = core_.directory.channel_of(connection);
     if (channel.wiring.prepared.taken || channel.wiring.prepared.count != connection.paths.size())
         return Status::connection_reset;
     if (connection.remote_rail_index(path) >= connection.remote_rails.size()) return Status::invalid_param;
@@ -168,12 +168,12 @@ verbs::RemoteEnd Ends::remote_end(const Connection& connection, const path::Path
 }
 
 void Ends::drop_ends(Connection& connection) {
-    Channel& channel = core_.peers.channel_of(connection);
+    Channel& channel = core_.directory.channel_of(connection);
     drop_prepared(channel);
     connection.ends.clear();
     // Data had come before the handshake was over, and the peer knows nothing of it any more.
     if (channel.wiring.prepared.taken && !channel.ending.renewing)
-        core_.peers.tell({.what = Mail::What::failed, .channel = &channel, .status = Status::connection_reset});
+        core_.mail.tell({.what = Mail::What::failed, .channel = &channel, .status = Status::connection_reset});
 }
 
 verbs::QueuePair Ends::take_rested(const Adapter& adapter) { return pool.take(kind_at(adapter), core_.services.now()); }

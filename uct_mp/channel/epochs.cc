@@ -55,7 +55,7 @@ void Epochs::fence(Channel& channel) {
     fences.passed = kNoPath;
     if (channel.moving.rdma_open) {
         const PathIndex queue = queue_of_all(channel);
-        if (queue == kNoPath || !core_.tells_what_was_executed(channel, channel.wiring.paths[queue])) {
+        if (queue == kNoPath || !tells_what_was_executed(core_, channel, channel.wiring.paths[queue])) {
             // Not RC without packet numbers: what its queue pair brings late does not count (R258), though it was
             // executed.
             const bool by_dc = queue != kNoPath && channel.wiring.paths[queue].kind == path::Kind::dc;

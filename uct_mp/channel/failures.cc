@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <mutex>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -93,7 +94,7 @@ void Failures::fail_channel(Channel& channel, Status status) {
     channel.ending.failed_at = core_.services.now();
     channel.ending.failing = true;
     core_.enlist(list, &channel);
-    core_.directory.bury(channel);
+    bury(channel);
     core_.observer->ended(channel, status);
     core_.rings.forget(channel);
     // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a
@@ -125,6 +126,33 @@ void Failures::fail_channel(Channel& channel, Status status) {
         list.last = nullptr;
     }
     core_.epochs.close_epochs(channel);
+}
+
+// Who uses a channel that has ended without anybody being told is told now.
+Status Failures::refusal(Channel& channel) {
+    if (channel.ending.renewing) return Status::no_resource;
+    if (std::exchange(channel.ending.quiet, false) && !std::exchange(channel.ending.failing, true))
+        core_.enlist(list, &channel);
+    return channel.error;
+}
+
+// What a failed channel leaves to a successor, and what nobody will come for.
+void Failures::bury(Channel& channel) {
+    const std::lock_guard lock(core_.services);
+    channel.ending.buried = !channel.ending.renewing;
+    const connect::State state = channel.connection.state;
+    if (state == connect::State::requesting || state == connect::State::confirming ||
+        state == connect::State::accepting || channel.ending.renewing)
+        core_.control->forget(channel.connection);
+    core_.ends.drop_prepared(channel);
+    if (channel.early) {
+        for (std::uint32_t i = 0; i < core_.ring; ++i)
+            if (ReceiveBuffer* const buffer = std::exchange(channel.early[i], nullptr))
+                core_.receiver.drop_early(buffer);
+        channel.early_count = 0;
+        channel.set_live();
+    }
+    core_.parts.drop_joined(channel);
 }
 
 bool Failures::all_back(const Channel& channel) {
@@ -165,7 +193,7 @@ void Failures::tell_failures() {
         if (channel->ending.failing)
             core_.enlist(list, channel);
         else if (channel->usage.endpoints == 0 || channel->ending.renewing)
-            core_.endings.list_ending(*channel);
+            core_.directory.list_ending(*channel);
         if (!tell || channel->ending.error_told || channel->ending.quiet || channel->usage.endpoints == 0) continue;
         channel->ending.error_told = true;
         core_.events.peer_failed(*channel, channel->error);

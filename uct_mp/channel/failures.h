@@ -20,7 +20,8 @@ public:
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     // The first status stays. Buffers stay where they are until everything posted is back.
     void fail_channel(Channel& channel, Status status);
-    // For Progress: tells the face of channels that have failed and are back, and hands them to Endings.
+    [[nodiscard]] Status refusal(Channel& channel); // of an operation on a channel that has failed
+    // Of Progress: tells the face of channels that have failed and are back, and lists them as ending.
     void tell_failures();
     // Everything that has been posted is back.
     [[nodiscard]] static bool all_back(const Channel& channel);
@@ -31,6 +32,7 @@ public:
     std::vector<Channel*> list; // failed, and something is still posted or to be told
 
 private:
+    void bury(Channel& channel);
     void free_retained(Channel& channel);
 
     Core& core_;

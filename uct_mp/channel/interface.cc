@@ -13,7 +13,11 @@
 
 namespace ucx_mp::channel {
 
-Interface::Interface(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+void Interface::Close::operator()(Core* core) const {
+    close(*core);
+    delete core;
+}
+Interface::Interface(std::unique_ptr<Core, Close> core) : core_(std::move(core)) {}
 Interface::~Interface() = default;
 
 Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
@@ -36,12 +40,12 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
     constexpr unsigned kPauses = 5;
     for (std::size_t attempt = 0;; ++attempt) {
         error.clear();
-        auto core = std::make_unique<Core>(devices, config, services, events, keys, handlers, make_observer);
+        std::unique_ptr<Core, Close> core(new Core(devices, config, services, events, keys, handlers, make_observer));
         core->observer->read_rails();
         StandIns stand_ins(*core);
         Status status = stand_ins.begin(error);
         if (ucx_mp::failed(status)) return status;
-        status = core->open(error);
+        status = channel::open(*core, error);
         if (!ucx_mp::failed(status)) {
             stand_ins.end();
             out.reset(new Interface(std::move(core)));
@@ -79,20 +83,20 @@ bool Interface::reachable(const connect::InterfaceAddress& peer) const {
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
     return core_->directory.attach(peer, error);
 }
-void Interface::detach(Channel& channel) { core_->directory.detach(channel); }
+void Interface::detach(Channel& channel) { core_->endings.detach(channel); }
 
 int Interface::event_fd() {
     Core& m = *core_;
-    if (m.progress.event_fd >= 0) return m.progress.event_fd;
-    m.progress.event_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (m.progress.event_fd < 0) return -1;
+    if (m.rounds.event_fd >= 0) return m.rounds.event_fd;
+    m.rounds.event_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (m.rounds.event_fd < 0) return -1;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
-        m.progress.watch_descriptor(m.adapters[i].channel->fd);
-        m.progress.watch_descriptor(m.adapters[i].device->context->async_fd);
+        m.rounds.watch_descriptor(m.adapters[i].channel->fd);
+        m.rounds.watch_descriptor(m.adapters[i].device->context->async_fd);
     }
     if (!m.config.background)
-        for (const int fd : m.control->event_fds()) m.progress.watch_descriptor(fd);
-    return m.progress.event_fd;
+        for (const int fd : m.control->event_fds()) m.rounds.watch_descriptor(fd);
+    return m.rounds.event_fd;
 }
 
 std::vector<int> Interface::control_fds() const { return core_->control->event_fds(); }
@@ -102,7 +106,7 @@ unsigned Interface::serve() {
     const std::lock_guard lock(m.services);
     unsigned n = m.control->poll();
     while (m.control->arm() == Status::busy) n += m.control->poll();
-    if (!m.peers.mail.empty() || m.admission.due) m.services.wake();
+    if (!m.mail.list.empty() || m.admission.due) m.services.wake();
     return n;
 }
 
@@ -110,17 +114,17 @@ Status Interface::arm() {
     Core& m = *core_;
     m.observer->read_events(); // or their descriptor would wake us for ever
     if (!m.sender.acks_due.empty() || !m.epochs.pushes_due.empty() || !m.failures.list.empty() ||
-        !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.endings.list.empty() || m.observer->busy())
+        !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.directory.ending.empty() || m.observer->busy())
         return Status::busy;
     {
         const std::lock_guard lock(m.services);
-        if (!m.peers.mail.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
+        if (!m.mail.list.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
     }
     if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // which wakes us
     // Nothing wakes us when a ring is written to.
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
-    // A thread that sleeps makes few calls of progress().
-    if (const Nanos now = m.services.now(); now >= m.progress.next_watch) m.observer->watch_peers(now);
+    // Who sleeps makes few calls of progress().
+    if (const Nanos now = m.services.now(); now >= m.rounds.next_watch) m.observer->watch_peers(now);
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];
@@ -172,7 +176,7 @@ Nanos Interface::next_watch() const {
     for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
         const Channel& channel = *m.directory.channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
-        if (Endings::is_owed(channel)) return std::max<Nanos>(m.progress.next_watch, 1);
+        if (Endings::is_owed(channel)) return std::max<Nanos>(m.rounds.next_watch, 1);
     }
     return 0;
 }
@@ -181,7 +185,7 @@ void Interface::check(Channel& channel) {
     if (!(channel.gates & (gate::not_ready | gate::failed)))
         channel.core->observer->check(channel);
     else if (channel.gates & gate::failed)
-        (void)channel.core->endings.refusal(channel);
+        (void)channel.core->failures.refusal(channel);
 }
 
 void Interface::invalidate(Channel& channel, Status status, bool quiet) {
@@ -193,7 +197,7 @@ void Interface::invalidate(Channel& channel, Status status, bool quiet) {
             channel.ending.buried = true;
         }
         channel.error = status;
-        (void)core_->endings.refusal(channel);
+        (void)core_->failures.refusal(channel);
         return;
     }
     core_->failures.fail_channel(channel, status);

@@ -290,8 +290,11 @@ public:
     [[nodiscard]] Core& core() { return *core_; } // for tests
 
 private:
-    explicit Interface(std::unique_ptr<Core> core);
-    std::unique_ptr<Core> core_;
+    struct Close {
+        void operator()(Core* core) const;
+    };
+    explicit Interface(std::unique_ptr<Core, Close> core);
+    std::unique_ptr<Core, Close> core_;
 };
 
 } // namespace ucx_mp::channel

@@ -387,7 +387,7 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
                             const verbs::RemoteKeys& rkeys) {
     Core& m = *channel.core;
     if (length == 0) [[unlikely]] // there may be no keys
-        return channel.gates & gate::failed ? m.endings.refusal(channel) : Status::ok;
+        return channel.gates & gate::failed ? m.failures.refusal(channel) : Status::ok;
     const verbs::RemoteKeys* keys = &rkeys;
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;

@@ -6,9 +6,9 @@
 // Threads: the interface's, but for load_first_alternate(): the handshake calls it, with the lock held.
 #pragma once
 
-#include <functional>
 #include <iterator>
 #include <memory>
+#include <span>
 
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/statistics.h"
@@ -74,8 +74,8 @@ public:
     virtual void free_detours(Channel& channel) = 0;
     // Something here names it still (questions about it are dropped). Else it may be destroyed.
     [[nodiscard]] virtual bool names(Channel& channel) = 0;
-    // Works whose loss is not settled yet, and that `is_part` finds, end.
-    virtual void drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) = 0;
+    // Those of the works whose loss is not settled yet end.
+    virtual void drop_lost(Channel& channel, std::span<Work* const> works) = 0;
     // Asks the peer's adapter over every path that has nothing under way.
     virtual void check(Channel& channel) = 0;
     // The control plane has found out whether the peer lives.

@@ -6,40 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/mail.h"
 
 namespace ucx_mp::channel {
-
-struct Mail {
-    enum class What : std::uint8_t {
-        established,
-        abandoned,
-        failed,
-        answered,
-        path,
-        rails,
-        keys,
-        ended,
-        parted,
-        wish,
-        verdict,
-        ring,
-        ring_verdict
-    } what;
-    Channel* channel;
-    Status status = Status::ok;                       // failed
-    connect::Answer answer = connect::Answer::alive;  // answered, parted
-    connect::Goodbye goodbye{};                       // ended
-    connect::NewsKind kind = connect::NewsKind::down; // path
-    connect::PathNews news{};
-    std::uint32_t number = 0; // rails, verdict, ring_verdict
-    std::vector<path::RemoteRail> rails{};
-    verbs::RemoteKeys keys{};    // keys
-    bool found = false;          // keys; verdict, ring_verdict: taken
-    connect::ServiceWish wish{}; // wish
-    connect::RingOffer ring{};   // ring
-    std::uint32_t until = 0;     // ring_verdict
-};
 
 class Peers final : public connect::Peers, public connect::News {
 public:
@@ -70,19 +39,10 @@ public:
     void ring_offered(connect::Connection& connection, const connect::RingOffer& offer) override;
     void ring_answered(connect::Connection& connection, std::uint32_t number, bool taken, std::uint32_t until) override;
 
-    Channel& channel_of(connect::Connection& connection);
-    [[nodiscard]] bool mail_is_full() const; // with the lock held; who repeats himself is not heard then
-    void tell(Mail mail);                    // likewise
-    unsigned read_mail();                    // progress only
-    // Progress only: the channel takes over what the handshake has made.
-    void establish(Channel& channel);
-    // To ourselves: no handshake, since we know both ends.
-    void connect_self(Channel& channel);
-    void describe_self(connect::Connection& connection) const;
-
-    std::vector<Mail> mail;
+    unsigned read_mail(); // progress only
 
 private:
+    [[nodiscard]] bool mail_is_full() const; // with the lock held; who repeats himself is not heard then
     Core& core_;
 };
 

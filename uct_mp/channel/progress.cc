@@ -1,7 +1,5 @@
 #include "uct_mp/channel/progress.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -18,15 +16,17 @@ constexpr std::uint32_t kQuiet = 64, kSilent = 1024;
 } // namespace
 
 Progress::Progress(Core& core, const Config& config)
-    : core_(core), quiet_mask_(std::bit_ceil(std::max(config.quiet_interval, 1u)) - 1),
-      silent_mask_(std::bit_ceil(std::max(config.silent_interval, 1u)) - 1) {}
+    : core_(core), silent_mask_(std::bit_ceil(std::max(config.silent_interval, 1u)) - 1) {
+    core.rounds.quiet_mask = std::bit_ceil(std::max(config.quiet_interval, 1u)) - 1;
+}
 
 unsigned Interface::progress() { return core_->progress.step(); }
 
 unsigned Progress::step() {
     const bool look = core_.alert; // recovery wants to know what has come
     const bool all = (++rounds_ & silent_mask_) == 0 || look;
-    const unsigned n = polled_count == 1 ? core_.completions.poll(core_.adapters[0], all) : poll_several(all);
+    const unsigned n =
+        core_.rounds.polled_count == 1 ? core_.completions.poll(core_.adapters[0], all) : poll_several(all);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
     if (--until_control_ == 0 || look || core_.due || core_.alert || core_.recovery_steps ||
         core_.attention.load(std::memory_order_relaxed))
@@ -36,8 +36,8 @@ unsigned Progress::step() {
 
 unsigned Progress::poll_several(bool all) {
     unsigned n = 0;
-    const bool look_around = (rounds_ & quiet_mask_) == 0 || all;
-    for (unsigned i = 0; i < polled_count; ++i) {
+    const bool look_around = (rounds_ & core_.rounds.quiet_mask) == 0 || all;
+    for (unsigned i = 0; i < core_.rounds.polled_count; ++i) {
         Adapter& adapter = core_.adapters[i];
         if (adapter.quiet >= kQuiet && !(adapter.quiet < kSilent ? look_around : all) && i != latest_adapter_ &&
             adapter.owed <= 0 && !adapter.peeked_count)
@@ -72,13 +72,8 @@ unsigned Progress::serve(unsigned n, bool look) {
     return n;
 }
 
-void Progress::watch_descriptor(int fd) {
-    epoll_event event{EPOLLIN, {}};
-    (void)epoll_ctl(event_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
 void Progress::serve_lists(unsigned found) {
-    if (std::exchange(provide_due, false))
+    if (std::exchange(core_.rounds.provide_due, false))
         for (unsigned i = 0; i < core_.adapter_count; ++i)
             if (const int error =
                     core_.adapters[i].provide(core_.directory.connected, core_.devices, core_.config, core_.layout))
@@ -89,15 +84,16 @@ void Progress::serve_lists(unsigned found) {
     if (!core_.visibility.read_backs_due.empty()) core_.visibility.read_backs_due_again();
     if (!core_.sender.acks_due.empty()) core_.sender.send_due_acks();
     if (!core_.failures.list.empty()) core_.failures.tell_failures();
-    if (!core_.endings.list.empty()) core_.endings.end_channels();
+    if (!core_.directory.ending.empty()) core_.endings.end_channels();
     if (found) {
         if (!core_.mover.pulls_due.empty()) core_.mover.pull_due();
         if (!core_.placement.waiting.empty()) core_.placement.wake_waiting();
     }
-    const bool more = provide_due || !(core_.atomics.replies.empty() && core_.epochs.pushes_due.empty() &&
-                                       core_.visibility.read_backs_due.empty() && core_.sender.acks_due.empty() &&
-                                       core_.failures.list.empty() && core_.endings.list.empty() &&
-                                       core_.mover.pulls_due.empty() && core_.placement.waiting.empty());
+    const bool more =
+        core_.rounds.provide_due ||
+        !(core_.atomics.replies.empty() && core_.epochs.pushes_due.empty() && core_.visibility.read_backs_due.empty() &&
+          core_.sender.acks_due.empty() && core_.failures.list.empty() && core_.directory.ending.empty() &&
+          core_.mover.pulls_due.empty() && core_.placement.waiting.empty());
     core_.due = static_cast<std::uint8_t>((core_.due & ~due::lists) | (more ? due::lists : 0));
 }
 
@@ -106,9 +102,9 @@ unsigned Progress::attend(unsigned found) {
     if (core_.services.try_lock()) { // else the other side is at it
         n += core_.control->poll(found != 0);
         const bool dead = core_.ends.has_graves();
-        const bool trim = std::exchange(core_.endings.trim_due, false);
+        const bool trim = std::exchange(core_.directory.trim_due, false);
         const bool admit = core_.admission.due;
-        core_.attention.store(core_.control->busy() || !core_.peers.mail.empty() || dead, std::memory_order_relaxed);
+        core_.attention.store(core_.control->busy() || !core_.mail.list.empty() || dead, std::memory_order_relaxed);
         core_.services.unlock();
         n += core_.peers.read_mail();
         if (trim) core_.endings.trim_unused();
@@ -123,7 +119,7 @@ unsigned Progress::attend(unsigned found) {
         if (core_.small.starved || core_.large.starved) core_.sender.ask_for_buffers();
         if (tick_ % (2 * core_.config.event_interval) == 0) {
             const Nanos now = core_.services.now();
-            if (now >= next_watch) core_.observer->watch_peers(now);
+            if (now >= core_.rounds.next_watch) core_.observer->watch_peers(now);
             core_.observer->watch_paths(now);
             core_.adaptation.attend(now);
             core_.rings.attend(now);
@@ -135,9 +131,9 @@ unsigned Progress::attend(unsigned found) {
 
 void Progress::calibrate() {
     const Nanos now = core_.services.now();
-    if (now < next_calibration) return;
-    next_calibration = now + calibration_interval;
-    calibration_interval = std::min<Nanos>(4 * calibration_interval, 1'000'000'000);
+    if (now < core_.rounds.next_calibration) return;
+    core_.rounds.next_calibration = now + core_.rounds.calibration_interval;
+    core_.rounds.calibration_interval = std::min<Nanos>(4 * core_.rounds.calibration_interval, 1'000'000'000);
     for (unsigned i = 0; i < core_.adapter_count; ++i)
         if (core_.adapters[i].timestamps &&
             !core_.adapters[i].clock.calibrate(*core_.adapters[i].device, core_.services))
@@ -146,13 +142,13 @@ void Progress::calibrate() {
 
 // A look is over when all completion queues have been seen empty, or when as many completions have been taken as they
 // can hold (peers that go on sending must not keep us from repairing). One that had begun before a moment says nothing
-// about it, the next one does: looked_since().
+// about it, the next one does: Rounds::looked_since().
 void Progress::count_look(unsigned found) {
     const Config& config = core_.config;
     const unsigned enough = (config.receive_depth + config.completion_depth) / config.poll_batch + 8;
     if (found >= config.poll_batch && ++crowded_ < enough) return;
     crowded_ = 0;
-    ++looks;
+    ++core_.rounds.looks;
 }
 
 } // namespace ucx_mp::channel

@@ -23,21 +23,6 @@ public:
     unsigned step();
     // Maps the adapters' clocks to the host's, if it is time to.
     void calibrate();
-    // Adds a descriptor to event_fd.
-    void watch_descriptor(int fd);
-    // Whether everything from before that moment (`since`: `looks` then) has been handled.
-    [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
-
-    [[nodiscard]] std::uint32_t quiet_mask() const { return quiet_mask_; }
-
-    // -- What others read
-    unsigned polled_count = 0; // the other adapters, the last ones, have had no active port yet: nothing can have come
-    std::uint32_t looks = 0;   // rounds that saw all queues empty, or took as much as they hold; wraps
-    bool provide_due = false;  // Directory::connected has changed since receives were provided
-    Nanos next_watch = 0;      // the next Observer::watch_peers()
-    int event_fd = -1;         // for a sleeper; -1: nobody has asked
-    // Soon after the first, so that a nominal rate that is off (adapters', or the host clock's own) does little harm.
-    Nanos next_calibration = 0, calibration_interval = 1'000'000;
 
 private:
     // Functions of their own, so that the usual step saves nothing for them. Both return how much has happened.
@@ -48,9 +33,9 @@ private:
     void count_look(unsigned found);                             // by a round of progress over all adapters
 
     Core& core_;
-    unsigned latest_adapter_ = 0;                  // the last one that had something
-    std::uint32_t rounds_ = 0;                     // wraps
-    const std::uint32_t quiet_mask_, silent_mask_; // rounds in which an adapter is asked that has been quiet, or silent
+    unsigned latest_adapter_ = 0;     // the last one that had something
+    std::uint32_t rounds_ = 0;        // wraps
+    const std::uint32_t silent_mask_; // rounds in which an adapter is asked that has been silent
     unsigned until_control_ = 1;
     unsigned crowded_ = 0; // rounds of the look under way
     unsigned tick_ = 0;

@@ -116,7 +116,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     if (channel.gates & gate::not_ready) [[unlikely]] {
         // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are
         // we.
-        core_.peers.establish(channel);
+        core_.takeover.establish(channel);
         if (channel.gates & (gate::not_ready | gate::failed)) {
             ++dropped;
             adapter.give_back(buffer);

@@ -27,7 +27,7 @@ RingChoice::RingChoice(Core& core)
 void RingChoice::attend(Nanos now) {
     if (core_.rings.asleep()) {
         // Nothing of this is needed any more.
-        if (std::exchange(awake_, false)) test_.reset(), waiting_.clear(), core_.rings.expect(0);
+        if (std::exchange(awake_, false)) test_.reset(), core_.rings.waiting.clear(), core_.rings.expect(0);
         return;
     }
     awake_ = true;
@@ -90,6 +90,7 @@ std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
 }
 
 void RingChoice::end_slice(Nanos now) {
+    if (!weighs_) core_.rings.waiting.clear(); // nobody has been chosen
     std::vector<adapt::Counts::Entry> counts = read_counts();
     const unsigned endpoints = core_.directory.endpoints;
     if (at_once_ && endpoints)
@@ -121,7 +122,7 @@ void RingChoice::look() {
 
 // Rings that are taken back make room for wished ones.
 void RingChoice::serve_all(const adapt::Mapping& map, Reason why) {
-    waiting_.clear();
+    core_.rings.waiting.clear();
     for (const bool wanted : {false, true})
         for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
             Channel& channel = *core_.directory.channels[slot];
@@ -130,7 +131,7 @@ void RingChoice::serve_all(const adapt::Mapping& map, Reason why) {
             if (!wanted)
                 (void)core_.rings.serve(channel, false, why);
             else if (!serve(channel))
-                waiting_.push_back(channel.local_id);
+                core_.rings.waiting.push_back(channel.local_id);
         }
 }
 
@@ -140,12 +141,8 @@ bool RingChoice::serve(Channel& channel) {
     return status == Status::unsupported || status == Status::no_memory || (channel.rings && channel.rings->in);
 }
 
-void RingChoice::wait(Channel& channel) {
-    if (weighs_) waiting_.push_back(channel.local_id);
-}
-
 void RingChoice::serve_waiting() {
-    std::erase_if(waiting_, [&](std::uint32_t id) {
+    std::erase_if(core_.rings.waiting, [&](std::uint32_t id) {
         Channel* const channel = core_.directory.channel_with(id);
         return !channel || (channel->gates & gate::failed) || serve(*channel);
     });

@@ -25,7 +25,6 @@ class RingChoice {
 public:
     explicit RingChoice(Core& core);
     void attend(Nanos now);
-    void wait(Channel& channel); // chosen, and all places are taken
 
     std::uint64_t changes = 0;
     [[nodiscard]] const adapt::Costs& costs() const { return tuning_.costs; } // of rings; 0: not known yet
@@ -54,9 +53,7 @@ private:
     Nanos test_again_ = 1'000'000'000;
     std::optional<adapt::Windows> windows_;
     std::vector<Seen> seen_; // by slot
-    // Ids of chosen channels that have none yet: others have to give theirs back, or memory is not ready.
-    std::vector<std::uint32_t> waiting_;
-    unsigned without_ = 0; // peers that have sent in the last slice, and have no ring yet
+    unsigned without_ = 0;   // peers that have sent in the last slice, and have no ring yet
 };
 
 } // namespace ucx_mp::channel

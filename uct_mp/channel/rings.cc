@@ -119,7 +119,7 @@ Status Rings::offer_later(Channel& channel, Nanos pause) {
         if (asleep())
             pair.wanted = false, pair.why = Reason::asleep; // RingChoice chooses anew when nobody sleeps any more
         else if (offer(channel) == Status::no_resource)
-            core_.ring_choice.wait(channel); // another has taken the place
+            waiting.push_back(channel.local_id); // another has taken the place
     });
     return Status::ok;
 }
@@ -247,8 +247,8 @@ void Rings::retire_ended() {
 unsigned Rings::poll() {
     unsigned n = 0;
     ++round_;
-    // A caller that waits for everything up to a moment (Progress::looks) wants all of it.
-    const bool around = core_.alert || (round_ & core_.progress.quiet_mask()) == 0;
+    // Who waits for what has come by some moment (Rounds::looks) wants all of it.
+    const bool around = core_.alert || (round_ & core_.rounds.quiet_mask) == 0;
     // By index: callbacks may want rings, and none goes away here.
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         RingIn& ring = *polled_[i];
@@ -404,8 +404,7 @@ void Rings::end_timers(RingPair& pair) {
 }
 
 void Rings::describe(RingStatistics& out) const {
-    out = {
-        .hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_, .costs = core_.ring_choice.costs()};
+    out = {.hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_, .costs = {}};
     for (const auto& ring : retired_) out.bytes += ring->shape.bytes();
     out.prepared = store_.count();
     for (const RingIn* const ring : polled_) {

@@ -138,6 +138,9 @@ public:
     void garbled(Channel& channel); // the entry that is next there
 
     std::uint64_t hits = 0, misses = 0;
+    // Ids of channels that RingChoice has chosen and that have no ring yet: others have to give theirs back, or memory
+    // is not ready.
+    std::vector<std::uint32_t> waiting;
 
 private:
     static RingPair& pair_of(Channel& channel);

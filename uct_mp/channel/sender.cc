@@ -12,13 +12,13 @@ constexpr std::uint32_t kFencesUnasked = Fences::kMost / 4;
 // -- Gates (slow path)
 
 Status Sender::blocked(Channel& channel) {
-    if (channel.gates & gate::failed) return core_.endings.refusal(channel);
+    if (channel.gates & gate::failed) return core_.failures.refusal(channel);
     if ((channel.gates & gate::not_ready) && !channel.asked) {
         channel.asked = true;
         const std::lock_guard lock(core_.services);
         core_.attention.store(true, std::memory_order_relaxed);
         if (channel.self) {
-            core_.peers.connect_self(channel);
+            core_.takeover.connect_self(channel);
             if (!(channel.gates & (gate::not_ready | gate::held | gate::failed))) return Status::ok;
             if (channel.gates & gate::failed) return channel.error;
         } else if (channel.connection.state == connect::State::closed) {

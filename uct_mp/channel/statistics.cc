@@ -19,8 +19,9 @@ void Interface::statistics(Statistics& out) const {
     m.observer->describe(out);
     m.adaptation.describe(out.adaptation);
     m.rings.describe(out.rings);
+    out.rings.costs = m.ring_choice.costs();
     out.control = m.control->counters();
-    out.parks = m.endings.parks;
+    out.parks = m.directory.parks;
     out.admission = m.admission.spent;
     out.queue_pairs = out.pooled = m.ends.pool.count() + m.halves.ready();
     out.reused = m.ends.pool.reused;

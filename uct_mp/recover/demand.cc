@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 

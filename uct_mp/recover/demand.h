@@ -14,11 +14,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Demand {
 public:
-    Demand(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Demand(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Wishes
     Status serve_by(Channel& channel, adapt::Service service, channel::Reason why); // Interface::serve_by
@@ -78,7 +78,7 @@ private:
     [[nodiscard]] bool retire(Channel& channel, unsigned& many); // false: later again
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "uct_mp/channel/settling.h"
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
@@ -40,7 +40,7 @@ void Exchange::ask(Channel& channel, PathIndex path) {
         return set_path_timer(channel, path, r.not_before, [this](Channel& c, PathIndex p) { ask(c, p); });
     if (channel.self) {
         questions.push_back(
-            {.channel = &channel, .id = channel.local_id, .path = path, .life = r.life, .round = core_.progress.looks});
+            {.channel = &channel, .id = channel.local_id, .path = path, .life = r.life, .round = core_.rounds.looks});
         core_.alert = true;
         return all_.failure.list_recovering(channel);
     }
@@ -80,7 +80,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
                                  .id = channel.local_id,
                                  .path = path,
                                  .life = news.life,
-                                 .round = core_.progress.looks});
+                                 .round = core_.rounds.looks});
             core_.alert = true;
         }
         return;
@@ -124,7 +124,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
 void Exchange::answer_questions() {
     for (const Question& question : std::exchange(questions, {})) {
         ++core_.recovery_steps; // progress is wanted
-        if (!core_.progress.looked_since(question.round)) {
+        if (!core_.rounds.looked_since(question.round)) {
             questions.push_back(question);
             continue;
         }

@@ -15,11 +15,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Exchange {
 public:
-    Exchange(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Exchange(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- News: what Observer hears, and what we tell
     void take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news);
@@ -64,7 +64,7 @@ public:
         std::uint32_t id;
         PathIndex path;
         std::uint32_t life;
-        std::uint32_t round; // Progress::looks when it came
+        std::uint32_t round; // Rounds::looks when it came
     };
     std::vector<Question> questions;
     unsigned question_attempts = 0; // answers told: each takes another way
@@ -97,7 +97,7 @@ private:
     void path_is_up(Channel& channel, PathIndex path);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
     std::uint64_t orders_ = 0;
 };
 

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
@@ -95,7 +95,7 @@ bool Exchange::end_aside(Channel& channel, PathIndex path) {
                             own.error_due = false;
                             r->ended_aside = true;
                             r->expected = expected == connect::kUnknownPsn ? expected : expected & kPsnMask;
-                            r->round = core_.progress.looks;
+                            r->round = core_.rounds.looks;
                             core_.alert = true;
                         });
     return true;

@@ -8,7 +8,7 @@
 
 #include "uct_mp/channel/settling.h"
 #include "uct_mp/link/posting.h"
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
@@ -111,7 +111,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     r.stays = stays;
     set_phase(channel, path, Phase::draining);
     r.mine_known = r.theirs_known = r.back = r.greet = r.ended_aside = false;
-    r.round = core_.progress.looks;
+    r.round = core_.rounds.looks;
     r.attempts = 0;
     if (dc) ++r.life;
     // A path that nobody wants has nothing under way: then no fence waits for the peer, which may not make progress for
@@ -177,7 +177,7 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
     if (queue.dc)
         restart_later(queue); // if it was idle
     else if (channel.wiring.recovery)
-        channel.wiring.recovery->paths[path].round = core_.progress.looks;
+        channel.wiring.recovery->paths[path].round = core_.rounds.looks;
 }
 
 // The part that queue pairs of RC leave to the DC initiators of the same adapter.
@@ -238,6 +238,31 @@ void Failure::lost(SendQueue& queue, const Posted& posted) {
     if (queue.dc) note_back(channel, posted.path);
 }
 
+// Part of a work, as a work of its own that the scheduler may cut anew. It is done when all of it has completed.
+void Failure::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
+    Recovery& recovery = *channel.wiring.recovery;
+    if (recovery.put_again == &of) recovery.put_again = nullptr; // refused: it is not under way
+    const bool put = of.transfer.direction == Direction::write;
+    Work& part = *core_.works.new_work(channel, put ? WorkKind::replayed_put : WorkKind::replayed_get, nullptr);
+    part.unpack_arg = &of;
+    part.pieces = of.pieces;
+    for (unsigned i = 0; i < of.pieces; ++i) part.local[i] = of.local[i];
+    part.remote = of.remote;
+    part.keys = of.keys;
+    part.transfer = {.size = offset + bytes, .direction = of.transfer.direction, .offset = offset};
+    part.open = 1; // until all is placed
+    channel.wiring.unsettled.puts_open += put;
+    ++(put ? recovery.puts_again : recovery.gets_again);
+    recovery.bytes_again += bytes;
+    // Before what has never been sent.
+    auto& list = channel.moving.pulled[!put];
+    part.next = list.first;
+    list.first = &part;
+    if (!list.last) list.last = &part;
+    ++channel.moving.pulled_count;
+    list_recovering(channel);
+}
+
 void Failure::lose(SendQueue& queue, const Posted& posted) {
     Channel& channel = *posted.channel;
     Recovery& recovery = recovery_of(channel);
@@ -267,7 +292,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
         case WorkKind::get:
         case WorkKind::get_bcopy:
         case WorkKind::replayed_get:
-            all_.replay.redo(channel, *work, posted.offset, posted.bytes);
+            redo(channel, *work, posted.offset, posted.bytes);
             break;
         case WorkKind::read_back:
             core_.visibility.read_back_lost(channel, *work);

@@ -13,11 +13,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Failure {
 public:
-    Failure(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Failure(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- A path
     // Recovery's memory of the channel; made at the first call.
@@ -42,6 +42,8 @@ public:
     void drop_posted(SendQueue& queue);
     // One record that has come back without success, of a channel that is recoverable.
     void lost(SendQueue& queue, const Posted& posted);
+    // These bytes of a write or read become a work of their own, in front of what has never been sent.
+    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     // mp_dc: an initiator is used again as soon as nothing is on it.
     void restart_later(SendQueue& queue);
     void restart(SendQueue& queue); // of Jobs
@@ -70,7 +72,7 @@ private:
     [[nodiscard]] static PathMask perhaps_unseen(const Channel& channel);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -3,7 +3,7 @@
 // progress works on it for a while and then leaves as much time to everything else.
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
@@ -25,7 +25,7 @@ void Jobs::add_path_job(Channel& channel, Job::What what, const connect::PathNew
     add_job({.what = what, .channel = &channel, .queue = nullptr, .news = news});
 }
 
-void Jobs::run(const Job& job) {
+void JobRunner::run(const Job& job) {
     if (job.what == Job::What::restart) return all_.failure.restart(*job.queue); // all channels' queue
     Channel& channel = *job.channel;
     if (job.what == Job::What::end) {
@@ -58,8 +58,9 @@ void Jobs::run(const Job& job) {
     }
 }
 
-void Jobs::run_jobs() {
-    if (jobs_timer) return;
+void JobRunner::run_jobs() {
+    if (timer) return;
+    auto& queues = all_.jobs.queues;
     const Nanos start = core_.services.now();
     Nanos now = start;
     for (bool urgent = true; now - start < kWorkTime && ((urgent = !queues[0].empty()) || !queues[1].empty());) {
@@ -70,9 +71,9 @@ void Jobs::run_jobs() {
         ++core_.recovery_steps;
         now = core_.services.now();
     }
-    if (!jobs_wait()) return;
-    jobs_timer = core_.services.at(now + (now - start), [this] {
-        jobs_timer = 0;
+    if (!all_.jobs.jobs_wait()) return;
+    timer = core_.services.at(now + (now - start), [this] {
+        timer = 0;
         run_jobs();
     });
 }

@@ -7,13 +7,13 @@
 #include <mutex>
 #include <tuple>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
 void Joining::tell_self(Channel& channel) {
     if (!channel.self || !core_.failures.recoverable(channel)) return;
-    core_.peers.describe_self(channel.connection);
+    core_.takeover.describe_self(channel.connection);
     all_.renewal.note_lives(channel);
     core_.visibility.note_devices(channel);
 }

@@ -11,11 +11,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Joining {
 public:
-    Joining(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Joining(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Ports have come up
     // Joins every absent path that may join and is of use.
@@ -45,7 +45,7 @@ private:
     [[nodiscard]] bool wanted(const Channel& channel, PathIndex path) const;
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

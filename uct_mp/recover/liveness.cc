@@ -11,7 +11,7 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
@@ -144,7 +144,7 @@ void Liveness::hear_answer(Channel& channel, connect::Answer answer) {
 
 // Called about every Config::check_interval.
 void Liveness::watch_peers(Nanos now) {
-    core_.progress.next_watch = now + core_.config.check_interval;
+    core_.rounds.next_watch = now + core_.config.check_interval;
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;

@@ -12,11 +12,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Liveness {
 public:
-    Liveness(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Liveness(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Asking
     // The peer's process, by the control plane. hear_answer() gets the answer.
@@ -40,7 +40,7 @@ private:
     [[nodiscard]] bool has_witness(const Channel& channel) const;
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -11,11 +11,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Migration {
 public:
-    Migration(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Migration(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Loading a route. Not fatal: Path::loaded says whether the adapter has taken it
     void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub);
@@ -46,7 +46,7 @@ private:
     void probe_home(Channel& channel, PathIndex path);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

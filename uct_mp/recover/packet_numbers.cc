@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 

@@ -10,11 +10,9 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
-
 class PacketNumbers {
 public:
-    PacketNumbers(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    explicit PacketNumbers(Core& core) : core_(core) {}
 
     // Does nothing if the device has shown it. The verdict stands in Core::untested.
     void test_numbers(unsigned device);
@@ -29,7 +27,6 @@ private:
     std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
     std::uint32_t numbers_wanted = 0; // a bit for each device
     Core& core_;
-    Recoverer& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
@@ -96,7 +96,7 @@ void RailEvents::renew_rail(unsigned index) {
     {
         const std::lock_guard lock(core_.services);
         core_.rails[index] = now;
-        core_.progress.polled_count = std::max(core_.progress.polled_count, now.device + 1);
+        core_.rounds.polled_count = std::max(core_.rounds.polled_count, now.device + 1);
         core_.control->renew(now);
         all_.reopening.tell_rails();
     }

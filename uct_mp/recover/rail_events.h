@@ -9,11 +9,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class RailEvents {
 public:
-    RailEvents(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    RailEvents(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Operations
     // Rails as they are now, when the interface opens.
@@ -36,7 +36,7 @@ private:
     void rail_failed(unsigned rail, const char* cause, bool device_gone);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -7,10 +7,7 @@
 
 namespace ucx_mp::recover {
 
-Recoverer::Recoverer(Core& core)
-    : core_(core), failure(core, *this), rail_events(core, *this), jobs(core, *this), exchange(core, *this),
-      numbers(core, *this), joining(core, *this), demand(core, *this), reopening(core, *this), renewal(core, *this),
-      migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this) {}
+Recoverer::Recoverer(Core& core) : core_(core), all_(core), job_runner_(core, all_) {}
 
 std::unique_ptr<channel::Observer> Recoverer::make(Core& core) { return std::make_unique<Recoverer>(core); }
 
@@ -18,11 +15,11 @@ Recoverer::~Recoverer() {
     const auto cancel = [&](Services::Timer timer) {
         if (timer) core_.services.cancel(timer);
     };
-    for (const Services::Timer timer : reopening.reopen_timer) cancel(timer);
-    cancel(jobs.jobs_timer);
-    cancel(numbers.numbers_timer);
-    cancel(watchdog.watch_timer);
-    cancel(demand.trim_timer);
+    for (const Services::Timer timer : all_.reopening.reopen_timer) cancel(timer);
+    cancel(job_runner_.timer);
+    cancel(all_.numbers.numbers_timer);
+    cancel(all_.watchdog.watch_timer);
+    cancel(all_.demand.trim_timer);
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         const Recovery* recovery = channel.wiring.recovery.get();
@@ -32,28 +29,28 @@ Recoverer::~Recoverer() {
         cancel(recovery->wishes.timer);
         cancel(recovery->wishes.revoking);
         for (const PathRecovery& path : recovery->paths) cancel(path.timer);
-        renewal.stop_asking(channel);
+        all_.renewal.stop_asking(channel);
     }
 }
 
 // -- A path or a queue
 
 void Recoverer::path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) {
-    failure.path_failed(channel, path, cause, stays);
+    all_.failure.path_failed(channel, path, cause, stays);
 }
-void Recoverer::drain(SendQueue& queue, Channel& channel, PathIndex path) { failure.drain(queue, channel, path); }
-void Recoverer::lost(SendQueue& queue, const Posted& posted) { failure.lost(queue, posted); }
-void Recoverer::restart_later(SendQueue& queue) { failure.restart_later(queue); }
-void Recoverer::abandon(Channel& channel) { failure.abandon(channel); }
+void Recoverer::drain(SendQueue& queue, Channel& channel, PathIndex path) { all_.failure.drain(queue, channel, path); }
+void Recoverer::lost(SendQueue& queue, const Posted& posted) { all_.failure.lost(queue, posted); }
+void Recoverer::restart_later(SendQueue& queue) { all_.failure.restart_later(queue); }
+void Recoverer::abandon(Channel& channel) { all_.failure.abandon(channel); }
 
 // -- A channel
 
 void Recoverer::established(Channel& channel) {
-    renewal.note_lives(channel);
+    all_.renewal.note_lives(channel);
     for (PathIndex i = 0; i < channel.wiring.places; ++i)
-        if (channel.wiring.paths[i].phase == Phase::absent) (void)failure.recovery_of(channel);
+        if (channel.wiring.paths[i].phase == Phase::absent) (void)all_.failure.recovery_of(channel);
     for (PathIndex i = 0; i < channel.wiring.path_count; ++i)
-        if (channel.wiring.paths[i].loaded) migration.exchange_migration(channel, i);
+        if (channel.wiring.paths[i].loaded) all_.migration.exchange_migration(channel, i);
 }
 
 // Paths whose queue pair could not be connected, or that have no address handle, are like any others that have failed;
@@ -61,15 +58,15 @@ void Recoverer::established(Channel& channel) {
 void Recoverer::connected(Channel& channel) {
     for (PathIndex i = 0; i < channel.wiring.path_count && core_.failures.recoverable(channel); ++i) {
         const Path& path = channel.wiring.paths[i];
-        if (path.unconnected) failure.path_failed(channel, i, "it could not be connected", false);
-        if (joining.is_absent(channel, i) || !core_.devices.devices()[path.device].events->seen(0).fatal) continue;
-        failure.path_failed(channel, i, "the adapter has failed", false);
+        if (path.unconnected) all_.failure.path_failed(channel, i, "it could not be connected", false);
+        if (all_.joining.is_absent(channel, i) || !core_.devices.devices()[path.device].events->seen(0).fatal) continue;
+        all_.failure.path_failed(channel, i, "the adapter has failed", false);
         if (!core_.failures.recoverable(channel)) break;
         channel.wiring.recovery->paths[i].port = true;
-        exchange.tell_gone(channel, i);
+        all_.exchange.tell_gone(channel, i);
     }
     fail_dead_routes(channel);
-    joining.join_paths(channel); // ports that came up meanwhile
+    all_.joining.join_paths(channel); // ports that came up meanwhile
 }
 
 // Routes that have been lost and are not back: the next connection need not find that out again.
@@ -104,137 +101,141 @@ void Recoverer::fail_dead_routes(Channel& channel) {
     if (lost.size() == static_cast<std::size_t>(std::popcount(usable))) return;
     for (const auto& [path, since] : lost) {
         if (!core_.failures.recoverable(channel)) return;
-        failure.path_failed(channel, path, "it was lost when the last connection ended", false);
+        all_.failure.path_failed(channel, path, "it was lost when the last connection ended", false);
         if (channel.wiring.recovery) channel.wiring.recovery->paths[path].since = since;
     }
 }
 
-void Recoverer::ended(Channel& channel, Status status) { failure.abandon_recovery(channel, status); }
+void Recoverer::ended(Channel& channel, Status status) { all_.failure.abandon_recovery(channel, status); }
 
 void Recoverer::free_detours(Channel& channel) {
     const Recovery* const recovery = channel.wiring.recovery.get();
-    for (PathIndex path = 0; recovery && path < recovery->paths.size(); ++path) failure.end_detours(channel, path);
+    for (PathIndex path = 0; recovery && path < recovery->paths.size(); ++path) all_.failure.end_detours(channel, path);
 }
 
 bool Recoverer::names(Channel& channel) {
     const auto is_its = [&](const auto& entry) { return entry.channel == &channel; };
-    std::erase_if(exchange.questions, is_its);
+    std::erase_if(all_.exchange.questions, is_its);
     if (channel.wiring.recovery && channel.wiring.recovery->listed) return true;
-    assert(std::ranges::find(failure.recovering, &channel) == failure.recovering.end());
-    return std::ranges::any_of(jobs.queues, [&](const auto& queue) { return std::ranges::any_of(queue, is_its); });
+    assert(std::ranges::find(all_.failure.recovering, &channel) == all_.failure.recovering.end());
+    return std::ranges::any_of(all_.jobs.queues, [&](const auto& queue) { return std::ranges::any_of(queue, is_its); });
 }
 
-void Recoverer::drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) {
+void Recoverer::drop_lost(Channel& channel, std::span<Work* const> works) {
     if (!channel.wiring.recovery) return;
     for (PathRecovery& r : channel.wiring.recovery->paths) {
         std::vector<Work*> dropped;
-        std::erase_if(
-            r.lost, [&](const LostPut& put) { return is_part(put.work) ? dropped.push_back(put.work), true : false; });
+        std::erase_if(r.lost, [&](const LostPut& put) {
+            const bool named = std::ranges::find(works, put.work) != works.end();
+            if (named) dropped.push_back(put.work);
+            return named;
+        });
         for (Work* const work : dropped)
             if (--work->open == 0) core_.works.finish_work(*work);
     }
 }
 
-void Recoverer::check(Channel& channel) { liveness.check(channel); }
-void Recoverer::hear_answer(Channel& channel, connect::Answer answer) { liveness.hear_answer(channel, answer); }
+void Recoverer::check(Channel& channel) { all_.liveness.check(channel); }
+void Recoverer::hear_answer(Channel& channel, connect::Answer answer) { all_.liveness.hear_answer(channel, answer); }
 bool Recoverer::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
-    return liveness.write_nothing(channel, path, queue);
+    return all_.liveness.write_nothing(channel, path, queue);
 }
 
 void Recoverer::not_posted(Channel& channel) {
-    Recovery& recovery = failure.recovery_of(channel);
+    Recovery& recovery = all_.failure.recovery_of(channel);
     recovery.resend = true;
     ++channel.epoch_open[channel.epoch]; // a flush waits for it
     recovery.holds.push_back({.until = channel.next_sequence, .requests = 1, .epoch = channel.epoch});
-    failure.list_recovering(channel);
+    all_.failure.list_recovering(channel);
 }
 
 void Recoverer::send_again(Channel& channel) {
-    failure.recovery_of(channel).resend = true;
-    failure.list_recovering(channel);
+    all_.failure.recovery_of(channel).resend = true;
+    all_.failure.list_recovering(channel);
 }
 
 // -- Traffic that goes again
 
 void Recoverer::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
-    replay.redo(channel, of, offset, bytes);
+    all_.failure.redo(channel, of, offset, bytes);
 }
-void Recoverer::finish_replayed(Channel& channel, Work& work) { replay.finish_replayed(channel, work); }
+void Recoverer::finish_replayed(Channel& channel, Work& work) { all_.replay.finish_replayed(channel, work); }
 bool Recoverer::place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) {
-    return replay.place_puts_again(channel, work, chunk);
+    return all_.replay.place_puts_again(channel, work, chunk);
 }
 
 // -- What the peer tells
 
 void Recoverer::take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news) {
-    exchange.take_news(channel, kind, news);
+    all_.exchange.take_news(channel, kind, news);
 }
 void Recoverer::take_path_up(Channel& channel, PathIndex path, std::uint32_t life) {
-    exchange.take_path_up(channel, path, life);
+    all_.exchange.take_path_up(channel, path, life);
 }
 void Recoverer::rails_changed(Channel& channel) {
-    renewal.note_lives(channel);
+    all_.renewal.note_lives(channel);
     if (!(channel.gates & gate::not_ready)) core_.visibility.note_devices(channel);
-    joining.join_paths(channel);
+    all_.joining.join_paths(channel);
 }
 bool Recoverer::present_keys(Channel& channel, const verbs::RemoteKeys*& keys) {
-    return renewal.present_keys(channel, keys);
+    return all_.renewal.present_keys(channel, keys);
 }
 void Recoverer::take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) {
-    renewal.take_keys(channel, found, told);
+    all_.renewal.take_keys(channel, found, told);
 }
 void Recoverer::load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) {
-    migration.load_first_alternate(connection, path, sub);
+    all_.migration.load_first_alternate(connection, path, sub);
 }
 
-void Recoverer::take_wish(Channel& channel, const connect::ServiceWish& wish) { demand.take_wish(channel, wish); }
+void Recoverer::take_wish(Channel& channel, const connect::ServiceWish& wish) { all_.demand.take_wish(channel, wish); }
 void Recoverer::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
-    demand.take_verdict(channel, number, taken);
+    all_.demand.take_verdict(channel, number, taken);
 }
 Status Recoverer::serve_by(Channel& channel, adapt::Service service, channel::Reason why) {
-    return demand.serve_by(channel, service, why);
+    return all_.demand.serve_by(channel, service, why);
 }
-channel::Served Recoverer::served(const Channel& channel) const { return demand.served(channel); }
-void Recoverer::revoke(Channel& channel) { demand.revoke(channel); }
-void Recoverer::trim_services() { demand.trim(); }
+channel::Served Recoverer::served(const Channel& channel) const { return all_.demand.served(channel); }
+void Recoverer::revoke(Channel& channel) { all_.demand.revoke(channel); }
+void Recoverer::trim_services() { all_.demand.trim(); }
 
 // -- In progress
 
 void Recoverer::step() {
-    if (!exchange.questions.empty()) exchange.answer_questions();
-    std::vector<Channel*> list = std::exchange(failure.recovering, {});
+    if (!all_.exchange.questions.empty()) all_.exchange.answer_questions();
+    std::vector<Channel*> list = std::exchange(all_.failure.recovering, {});
     for (Channel* channel : list) {
         channel->wiring.recovery->listed = false;
-        if (replay.recover(*channel)) failure.list_recovering(*channel);
+        if (all_.replay.recover(*channel)) all_.failure.list_recovering(*channel);
     }
     if (!core_.endings.leavers.empty()) core_.endings.judge_leavers();
-    if (demand.trim_due) demand.trim();
-    if (jobs.jobs_wait()) jobs.run_jobs();
-    core_.alert = failure.paths_away || !failure.recovering.empty() || !exchange.questions.empty() ||
-                  !core_.endings.leavers.empty() || !core_.endings.list.empty();
+    if (all_.demand.trim_due) all_.demand.trim();
+    if (all_.jobs.jobs_wait()) job_runner_.run_jobs();
+    core_.alert = all_.failure.paths_away || !all_.failure.recovering.empty() || !all_.exchange.questions.empty() ||
+                  !core_.endings.leavers.empty() || !core_.directory.ending.empty();
 }
 
 void Recoverer::read_rails() {
-    rail_events.read_rails();
+    all_.rail_events.read_rails();
     for (const verbs::Device& device : core_.devices.devices())
-        migration.seen_migrations[device.index] = device.events->migrations();
+        all_.migration.seen_migrations[device.index] = device.events->migrations();
 }
-void Recoverer::read_events() { rail_events.read_events(); }
-void Recoverer::watch_peers(Nanos now) { liveness.watch_peers(now); }
+void Recoverer::read_events() { all_.rail_events.read_events(); }
+void Recoverer::watch_peers(Nanos now) { all_.liveness.watch_peers(now); }
 void Recoverer::watch_paths(Nanos now) {
-    if (now >= watchdog.next_path_watch && core_.config.recovery.watch_interval) watchdog.watch_paths(now);
+    if (now >= all_.watchdog.next_path_watch && core_.config.recovery.watch_interval) all_.watchdog.watch_paths(now);
 }
 
 bool Recoverer::busy() const {
-    return !failure.recovering.empty() || !exchange.questions.empty() || (jobs.jobs_wait() && !jobs.jobs_timer);
+    return !all_.failure.recovering.empty() || !all_.exchange.questions.empty() ||
+           (all_.jobs.jobs_wait() && !job_runner_.timer);
 }
 
 void Recoverer::describe(channel::Interface::Statistics& out) const {
-    out.adaptation.rc_in_use = demand.in_use;
-    out.adaptation.rc_kept = demand.kept;
+    out.adaptation.rc_in_use = all_.demand.in_use;
+    out.adaptation.rc_kept = all_.demand.kept;
     const Nanos now = core_.services.now();
-    out.transitions = failure.history.count();
-    failure.history.for_each([&](const Transition& t) {
+    out.transitions = all_.failure.history.count();
+    all_.failure.history.for_each([&](const Transition& t) {
         out.history.push_back({.peer_uid = t.peer,
                                .path = t.path == kNoPath ? -1 : int{t.path},
                                .what = name(t.what),
@@ -254,7 +255,7 @@ void Recoverer::describe(const Channel& channel, channel::ChannelStatistics& out
                    .refused = r->wishes.refused,
                    .why = name(r->wishes.why),
                    .switches = r->wishes.switches,
-                   .places = demand.served(channel).places};
+                   .places = all_.demand.served(channel).places};
     out.recovery = {.seen = true,
                     .messages_again = r->messages_again,
                     .puts_again = r->puts_again,

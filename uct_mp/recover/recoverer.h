@@ -1,6 +1,6 @@
-// Hides faults from an interface's channels: the Observer that the channel room tells of them, and its parts.
+// What hides faults from an interface's channels: the Observer that the channel room tells of them.
 //
-// Each part is a class with a header of its own; they find each other here. PROTOCOL.md tells the protocol and why it
+// Its parts stand in members.h. PROTOCOL.md tells the protocol and why it
 // is safe. Completions and refused posts only collect (Failure). Everything else is done by step(), once per round of
 // progress.
 //
@@ -10,19 +10,7 @@
 
 #include <memory>
 
-#include "uct_mp/recover/demand.h"
-#include "uct_mp/recover/exchange.h"
-#include "uct_mp/recover/failure.h"
-#include "uct_mp/recover/jobs.h"
-#include "uct_mp/recover/joining.h"
-#include "uct_mp/recover/liveness.h"
-#include "uct_mp/recover/migration.h"
-#include "uct_mp/recover/packet_numbers.h"
-#include "uct_mp/recover/rail_events.h"
-#include "uct_mp/recover/renewal.h"
-#include "uct_mp/recover/reopening.h"
-#include "uct_mp/recover/replay.h"
-#include "uct_mp/recover/watchdog.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 
@@ -44,7 +32,7 @@ public:
     void ended(Channel& channel, Status status) override;
     void free_detours(Channel& channel) override;
     bool names(Channel& channel) override;
-    void drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) override;
+    void drop_lost(Channel& channel, std::span<Work* const> works) override;
     void check(Channel& channel) override;
     void hear_answer(Channel& channel, connect::Answer answer) override;
     bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) override;
@@ -79,22 +67,8 @@ private:
     void fail_dead_routes(Channel& channel);
 
     Core& core_;
-
-public:
-    // -- The parts
-    Failure failure;
-    RailEvents rail_events;
-    Jobs jobs;
-    Exchange exchange;
-    PacketNumbers numbers;
-    Joining joining;
-    Demand demand;
-    Reopening reopening;
-    Renewal renewal;
-    Migration migration;
-    Watchdog watchdog;
-    Replay replay;
-    Liveness liveness;
+    Members all_;
+    JobRunner job_runner_;
 };
 
 } // namespace ucx_mp::recover

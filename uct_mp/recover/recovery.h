@@ -76,7 +76,7 @@ struct PathRecovery {
     bool offered = false; // mp_rc, client: the server has been told of the next life, and may be in it
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What
-    std::uint32_t round = 0;   // Progress::looks when it failed
+    std::uint32_t round = 0;   // Rounds::looks when it failed
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 #include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::recover {

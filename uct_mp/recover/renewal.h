@@ -12,11 +12,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Renewal {
 public:
-    Renewal(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Renewal(Core& core, Members& all) : core_(core), all_(all) {}
 
     // True: `keys` points to keys of now. False: the peer has been asked, and the channel waits.
     bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys);
@@ -30,7 +30,7 @@ private:
     void repeat_question(Channel& channel, std::uint64_t region);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 #include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::recover {
@@ -161,8 +161,8 @@ bool Reopening::adopt(const verbs::Device& now) {
     core_.devices.renew(now);
     all_.migration.seen_migrations[index] = now.events->migrations();
     adapter.timestamps = adapter.timestamps && adapter.clock.calibrate(*adapter.device, core_.services);
-    core_.progress.calibration_interval = 1'000'000; // all of them soon again
-    core_.progress.next_calibration = core_.services.now() + core_.progress.calibration_interval;
+    core_.rounds.calibration_interval = 1'000'000; // all of them soon again
+    core_.rounds.next_calibration = core_.services.now() + core_.rounds.calibration_interval;
     watch_descriptors(index);
     core_.services.say(LogLevel::warn, "%s is there again", now.name.c_str());
     for (verbs::Rail& rail : core_.rails) {
@@ -188,12 +188,12 @@ void Reopening::let_go(unsigned device) {
     // Other users may keep the device open, and closing takes no descriptor out that a forked child still has.
     const std::span<const verbs::Device> devices = core_.devices.devices();
     const auto ours = devices[device].context;
-    if (core_.progress.event_fd >= 0) {
-        (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, core_.adapters[device].channel->fd, nullptr);
+    if (core_.rounds.event_fd >= 0) {
+        (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, core_.adapters[device].channel->fd, nullptr);
         // One that was dead when we began has another one's context, and that one may live.
         if (std::ranges::none_of(devices,
                                  [&](const verbs::Device& d) { return d.context == ours && !d.events->seen(0).fatal; }))
-            (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, ours->async_fd, nullptr);
+            (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, ours->async_fd, nullptr);
     }
     core_.halves.halt();
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
@@ -218,16 +218,16 @@ void Reopening::let_go(unsigned device) {
 
 // A thread that sleeps has to hear of its new queues.
 void Reopening::watch_descriptors(unsigned device) {
-    if (core_.progress.event_fd >= 0) {
-        core_.progress.watch_descriptor(core_.adapters[device].channel->fd);
-        core_.progress.watch_descriptor(core_.adapters[device].device->context->async_fd);
+    if (core_.rounds.event_fd >= 0) {
+        core_.rounds.watch_descriptor(core_.adapters[device].channel->fd);
+        core_.rounds.watch_descriptor(core_.adapters[device].device->context->async_fd);
     }
     const int control_fd = core_.control->event_fds()[device];
     if (core_.config.background) {
         core_.events.new_control_fd(control_fd);
         (void)core_.control->arm(); // what is there already the next poll finds
-    } else if (core_.progress.event_fd >= 0) {
-        core_.progress.watch_descriptor(control_fd);
+    } else if (core_.rounds.event_fd >= 0) {
+        core_.rounds.watch_descriptor(control_fd);
     }
 }
 

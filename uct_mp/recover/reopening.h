@@ -12,11 +12,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Reopening {
 public:
-    Reopening(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Reopening(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Operations
     // Its ports are offered to nobody from now on.
@@ -40,7 +40,7 @@ private:
 
     unsigned reopen_attempts[verbs::kMaxDevices] = {};
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

@@ -5,34 +5,9 @@
 #include <utility>
 
 #include "uct_mp/channel/settling.h"
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
-
-// Part of a work, as a work of its own that the scheduler may cut anew. It is done when all of it has completed.
-void Replay::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
-    Recovery& recovery = *channel.wiring.recovery;
-    if (recovery.put_again == &of) recovery.put_again = nullptr; // refused: it is not under way
-    const bool put = of.transfer.direction == Direction::write;
-    Work& part = *core_.works.new_work(channel, put ? WorkKind::replayed_put : WorkKind::replayed_get, nullptr);
-    part.unpack_arg = &of;
-    part.pieces = of.pieces;
-    for (unsigned i = 0; i < of.pieces; ++i) part.local[i] = of.local[i];
-    part.remote = of.remote;
-    part.keys = of.keys;
-    part.transfer = {.size = offset + bytes, .direction = of.transfer.direction, .offset = offset};
-    part.open = 1; // until all is placed
-    channel.wiring.unsettled.puts_open += put;
-    ++(put ? recovery.puts_again : recovery.gets_again);
-    recovery.bytes_again += bytes;
-    // Before what has never been sent.
-    auto& list = channel.moving.pulled[!put];
-    part.next = list.first;
-    list.first = &part;
-    if (!list.last) list.last = &part;
-    ++channel.moving.pulled_count;
-    all_.failure.list_recovering(channel);
-}
 
 void Replay::finish_replayed(Channel& channel, Work& work) {
     auto* of = static_cast<Work*>(work.unpack_arg);
@@ -76,7 +51,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
     }
     core_.receiver.take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
     if (channel.gates & gate::failed) return; // by the user, in a callback
-    // From the back, since redo() puts each before the others.
+    // From the back, since Failure::redo() puts each before the others.
     std::vector<LostPut> lost = std::exchange(r.lost, {});
     std::uint64_t again = 0;
     for (std::size_t i = lost.size(); i-- > 0;) {
@@ -88,7 +63,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
             ++recovery.puts_found_done;
             if (--put.work->open == 0) core_.works.finish_work(*put.work);
         } else {
-            redo(channel, *put.work, put.offset, put.bytes);
+            all_.failure.redo(channel, *put.work, put.offset, put.bytes);
             ++again;
         }
     }
@@ -142,7 +117,7 @@ bool Replay::place_puts_again(Channel& channel, const Work& work, schedule::Stri
     // Fences stood between them. Should this path fail, too, none goes a third time that a later one has come behind.
     const Work* const before = channel.wiring.recovery->put_again;
     if (channel.moving.in_order && before && before != &work &&
-        !core_.tells_what_was_executed(channel, channel.wiring.paths[over]))
+        !tells_what_was_executed(core_, channel, channel.wiring.paths[over]))
         return false;
     chunk = {.offset = transfer.offset, .length = transfer.remaining(), .path = over};
     if (place_put_again(channel, over, chunk.length) == kNoPath) return false;
@@ -315,7 +290,7 @@ bool Replay::recover(Channel& channel) {
             const Path& sub = channel.wiring.paths[path];
             if (sub.own[0] && sub.own[0]->end_due) all_.failure.end_queue(*sub.own[0], channel, path);
             const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
-            if (all_back && !core_.progress.looked_since(r.round))
+            if (all_back && !core_.rounds.looked_since(r.round))
                 ++core_.recovery_steps; // progress is wanted
             else if (all_back && sub.own[0])
                 all_.jobs.add_path_job(channel, Job::What::truth, {.path = path, .end = {}});

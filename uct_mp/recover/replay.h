@@ -10,19 +10,17 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Replay {
 public:
-    Replay(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Replay(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- In progress
     // Moves every path of the channel on as far as it can go now. False: only news, timers or completions are awaited.
     bool recover(Channel& channel);
 
     // -- Works that go again
-    // These bytes of a write or read become a work of their own, in front of what has never been sent.
-    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     void finish_replayed(Channel& channel, Work& work);
     // Writes that go again all take one path. False: it has no room.
     bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk);
@@ -38,7 +36,7 @@ private:
     void release_holds(Channel& channel);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover

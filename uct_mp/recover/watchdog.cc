@@ -3,7 +3,7 @@
 // since its control plane does; one whose control plane is mute, too, is left to the adapter.
 #include <utility>
 
-#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/recover/members.h"
 
 namespace ucx_mp::recover {
 

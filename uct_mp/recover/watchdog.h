@@ -11,11 +11,11 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer;
+struct Members;
 
 class Watchdog {
 public:
-    Watchdog(Core& core, Recoverer& all) : core_(core), all_(all) {}
+    Watchdog(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Operations
     void watch_paths(Nanos now);
@@ -32,7 +32,7 @@ private:
     void suspect_siblings(Channel& channel, PathIndex path, PathMask moved);
 
     Core& core_;
-    Recoverer& all_;
+    Members& all_;
 };
 
 } // namespace ucx_mp::recover
