@@ -1,7 +1,7 @@
 // Chooses the sources that get RC, or those that get a ring, and says what that saves (AQPS figure 6: FIND_MAP).
 //
 // In AQPS the receiver decides both in one map, since RC always comes with a ring. Here RC is the sender's choice, for
-// peers, and rings are the receiver's, with RC or without. What one saves does not depend on the other, and each has
+// peers, and rings are the receiver's, with RC or without. Neither changes what the other saves, and each has
 // its own limit, so the best pair of maps is the best map of each [unit.adapt_map: apart_is_as_good_as_together].
 //
 // Pure: a function of counts and costs. Threads: any.

@@ -1,6 +1,6 @@
 // The end of an interface: what is owed goes out, every peer is told, and their answers are waited for.
 //
-// Who calls: close() of Core, once. It takes 100 ms at most, of which 20 ms are for what is owed.
+// Callers: close() of Core, once. It takes 100 ms at most, of which 20 ms are for what is owed.
 // Nothing of the program's is called any more, neither handlers nor completions.
 // Threads: the interface's; the lock is taken inside, and given back while it waits.
 #pragma once

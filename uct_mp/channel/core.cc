@@ -94,7 +94,7 @@ Status open(Core& core, std::string& error) {
         return Status::no_memory;
     }
     core.progress.calibrate();
-    // What a queue pair grants is known only from one that has been made. They keep room for the control plane's.
+    // Only a queue pair that has been made tells what it grants. They keep room for the control plane's.
     std::vector<verbs::QueuePair> probes;
     for (const verbs::Rail& rail : core.rails) {
         Adapter& adapter = core.adapters[rail.device];

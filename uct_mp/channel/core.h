@@ -3,8 +3,8 @@
 // Each part is a class with a header of its own; they find each other here. Recovery is not among them: Core knows it
 // as the Observer, and owns it.
 //
-// Who makes it: Interface, one each; open() follows once, and close() at the end. Errors of open() are one line.
-// Threads: the interface's. What is "under the lock" is Services::lock()'s, since the handshake's thread uses it, too.
+// Maker: Interface, one each; open() follows once, and close() at the end. Errors of open() are one line.
+// Threads: the interface's. "Under the lock" means Services::lock(), since the handshake's thread uses it, too.
 #pragma once
 
 #include <atomic>
@@ -78,7 +78,7 @@ struct Core {
     [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
         return config.recovery.packet_numbers && !(untested >> device & 1);
     }
-    // Of either transport.
+    // For either transport.
     [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
     // Puts something into a part's list; Progress looks at the lists then.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
@@ -151,7 +151,7 @@ struct Core {
                         : channel.connection.features & connect::feature::packet_numbers;
 }
 
-// Of Interface only. Core itself calls none of its parts: it is where they find each other.
+// For Interface only. Core itself calls none of its parts: it is where they find each other.
 [[nodiscard]] Status open(Core& core, std::string& error); // behind StandIns::begin()
 void close(Core& core);                                    // whatever has been opened
 

@@ -3,7 +3,7 @@
 // Ownership: it owns all channels. attach() and Endings::detach() count the endpoints of one. A channel without
 // endpoints stays until Endings takes it back.
 //
-// Who calls: Interface attaches, Peers makes channels for the handshake; whoever finds that one ends lists it.
+// Callers: Interface attaches, Peers makes channels for the handshake; whoever finds that one ends lists it.
 // Threads: the interface's. make_channel() and successor() want the lock held; attach() takes it.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Our ends of paths: made, connected and dropped for the handshake; and queue pairs that nobody wants any more. Some of
 // those are kept for the next connections (link/queue_pair_pool.h).
 //
-// Who calls: the control plane, by connect::Ends; recovery makes and addresses halves of paths that come back.
+// Callers: the control plane, by connect::Ends; recovery makes and addresses halves of paths that come back.
 // Ownership: ends stand in Wiring::prepared until Takeover::establish() takes them over.
 // Errors: a Status, or null with errno. A path may do without an end where recovery can make it later.
 // Threads: either side of Services::lock(), with it held, where not said otherwise.

@@ -128,7 +128,7 @@ void Failures::fail_channel(Channel& channel, Status status) {
     core_.epochs.close_epochs(channel);
 }
 
-// Who uses a channel that has ended without anybody being told is told now.
+// Users of a channel that has ended without a word are told now.
 Status Failures::refusal(Channel& channel) {
     if (channel.ending.renewing) return Status::no_resource;
     if (std::exchange(channel.ending.quiet, false) && !std::exchange(channel.ending.failing, true))
@@ -136,7 +136,7 @@ Status Failures::refusal(Channel& channel) {
     return channel.error;
 }
 
-// What a failed channel leaves to a successor, and what nobody will come for.
+// A failed channel's legacy to a successor, and things that nobody will come for.
 void Failures::bury(Channel& channel) {
     const std::lock_guard lock(core_.services);
     channel.ending.buried = !channel.ending.renewing;

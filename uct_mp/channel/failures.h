@@ -21,7 +21,7 @@ public:
     // The first status stays. Buffers stay where they are until everything posted is back.
     void fail_channel(Channel& channel, Status status);
     [[nodiscard]] Status refusal(Channel& channel); // of an operation on a channel that has failed
-    // Of Progress: tells the face of channels that have failed and are back, and lists them as ending.
+    // For Progress: tells the face of channels that have failed and are back, and lists them as ending.
     void tell_failures();
     // Everything that has been posted is back.
     [[nodiscard]] static bool all_back(const Channel& channel);

@@ -123,7 +123,7 @@ Status Interface::arm() {
     if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // which wakes us
     // Nothing wakes us when a ring is written to.
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
-    // Who sleeps makes few calls of progress().
+    // A thread that sleeps makes few calls of progress().
     if (const Nanos now = m.services.now(); now >= m.rounds.next_watch) m.observer->watch_peers(now);
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {

@@ -41,7 +41,7 @@ bool Peers::admits(Connection& connection) {
     return core_.admission.may_connect(core_.directory.channel_of(connection), Admission::Side::server);
 }
 
-// What a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
+// A message that a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
 bool Peers::mail_is_full() const {
     return core_.mail.list.size() > 64 + std::size_t{4} * core_.directory.channels.size();
 }

@@ -247,7 +247,7 @@ void Rings::retire_ended() {
 unsigned Rings::poll() {
     unsigned n = 0;
     ++round_;
-    // Who waits for what has come by some moment (Rounds::looks) wants all of it.
+    // A caller that waits for everything up to a moment (Rounds::looks) wants all of it.
     const bool around = core_.alert || (round_ & core_.rounds.quiet_mask) == 0;
     // By index: callbacks may want rings, and none goes away here.
     for (std::size_t i = 0; i < polled_.size(); ++i) {

@@ -22,7 +22,7 @@ struct Rounds {
     // Soon after the first, so that a nominal rate that is off (adapters', or the host clock's own) does little harm.
     Nanos next_calibration = 0, calibration_interval = 1'000'000;
 
-    // What had come by then (`since`: `looks` at that moment) has been handled.
+    // All that had come by then (`since`: `looks` at that moment) has been handled.
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
     // Adds a descriptor to event_fd.
     void watch_descriptor(int fd) const {

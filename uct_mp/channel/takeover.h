@@ -1,6 +1,6 @@
 // A channel takes over what the handshake has made of its connection: it carries traffic from then on.
 //
-// Who calls: Peers, when the handshake says so; Receiver and Endings, when the peer's data or goodbye was faster.
+// Callers: Peers, when the handshake says so; Receiver and Endings, when the peer's data or goodbye was faster.
 // Threads: the interface's; the lock is taken inside, but for connect_self().
 #pragma once
 

@@ -3,7 +3,7 @@
 // A command takes 20 to 300 us, and a port that fails wants several per peer. Peers without any path come first.
 // Progress works on the lists for 200 us and then leaves as much time to everything else.
 //
-// Who calls: any part adds; JobRunner runs them. A job looks again whether it is still wanted.
+// Callers: any part adds; JobRunner runs them. A job looks again whether it is still wanted.
 // Threads: the interface's.
 #pragma once
 
@@ -33,7 +33,7 @@ private:
 };
 
 // Hands each job to the part that it concerns. No part calls it.
-// Who calls: Recoverer::step(), or its own timer.
+// Callers: Recoverer::step(), or its own timer.
 class JobRunner {
 public:
     JobRunner(Core& core, Members& all) : core_(core), all_(all) {}

@@ -2,7 +2,7 @@
 //
 // Each part is a class with a header of its own, which tells its contract.
 //
-// Who makes it: Recoverer, one for each interface.
+// Maker: Recoverer, one for each interface.
 // Threads: the interface's.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What hides faults from an interface's channels: the Observer that the channel room tells of them.
+// Hides faults from an interface's channels: the Observer that the channel room tells of them.
 //
 // Its parts stand in members.h. PROTOCOL.md tells the protocol and why it
 // is safe. Completions and refused posts only collect (Failure). Everything else is done by step(), once per round of

@@ -167,8 +167,8 @@ public:
     // Time from now() until a byte placed now would complete if it took no time itself: what is in flight, or latency.
     [[nodiscard]] double ready(PathIndex i, Direction d, double rate) const;
 
-    // What must have been carried by now, though no completion says so, delays nothing that is placed from here on:
-    // short messages ask for a completion only now and then, and those that a lane has left behind perhaps never.
+    // Bytes that the link must have carried by now delay nothing that is placed from here on, though no completion says
+    // so. Short messages ask for one only now and then, and those that a lane has left behind perhaps never.
     void let_pass(PathIndex i, Direction d, double rate);
 
     // Data path: accounts. Every byte placed must come back by settle() or cancel(), or be voided by `down`.
