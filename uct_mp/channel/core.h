@@ -142,8 +142,8 @@ struct Core {
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };
 
-// Of the writes that a failed queue pair of RC leaves, the peer's packet numbers say which were executed. Of DC
-// nothing does: one that was may go again, and memory takes a step back if another one has come behind it.
+// The peer's packet numbers say which writes of a failed queue pair of RC were executed. Nothing says so for DC: an
+// executed write may go again, and memory takes a step back if another one has come behind it.
 [[nodiscard]] inline bool tells_what_was_executed(const Core& core, const Channel& channel, const Path& path) {
     if (!core.config.recovery.enabled) return true; // nothing goes again
     if (path.kind != path::Kind::rc) return false;
