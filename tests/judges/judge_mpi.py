@@ -153,6 +153,6 @@ def mpi4py(ranks, env=MPI4PY, launch=mpirun, also=silent, own_windows=False, job
 
 
 # The stock transports are here to judge the adapter: one fabric each time, the rest seldom.
-group.add(mpi4py(2), "mpi4py_2", fabrics=("modelled",), seconds=400)
+group.add(mpi4py(2), "mpi4py_2", fabrics=("modelled",), seconds=400, long=True)
 group.add(mpi4py(4), "mpi4py_4", fabrics=("ideal",), seconds=400, long=True)
 group.add(mpi4py(8), "mpi4py_8", fabrics=("ideal",), seconds=1000, long=True)
