@@ -86,6 +86,7 @@ Status Core::open(std::string& error) {
         const Status status =
             adapters[i].open(devices.devices()[i], devices, config, layout, 0, timed, has_targets(), error);
         if (ucx_mp::failed(status)) return status;
+        if (config.recovery.thread) (void)adapters[i].tell_failures();
     }
     // Before the program has used up what may be locked: these suffice to go on, if slowly.
     if (!small.available() || !large.available()) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "uct_mp/channel/beside.h"
 #include "uct_mp/channel/channel.h"
 
 namespace ucx_mp::channel {
@@ -29,6 +30,8 @@ public:
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
 
     [[nodiscard]] std::uint32_t quiet_mask() const { return quiet_mask_; }
+
+    Beside beside; // progress of another thread, for recovery
 
     // -- What others read
     unsigned polled_count = 0; // the other adapters, the last ones, have had no active port yet: nothing can have come
