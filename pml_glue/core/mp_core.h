@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pml_glue/core/mp_turn.h"
+#include "uct_mp/host/mp_turn.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -52,6 +52,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.recovery.max_reopen_interval = 400'000;
     config.paths.split_reads = options.split_reads;
     if (options.single_path) config.paths.num_paths = 1;
+    config.background = config.recovery.thread = options.compute;
     return config;
 }
 } // namespace
@@ -215,12 +216,23 @@ void Campaign::switch_kinds() {
     count_kinds();
     const auto at = static_cast<unsigned>(random_() % cluster_->size());
     const auto from = static_cast<unsigned>(random_() % cluster_->size());
+    if (cluster_->node(at).computing()) {
+        cluster_->world.at(cluster_->world.now() + about(options_.mean_gap / 2), [this] { switch_kinds(); });
+        return;
+    }
     adapt::Service service = random_() % 2 ? adapt::Service::rc : adapt::Service::shared;
     if (options_.rings && (!options_.switch_kinds || random_() % 2)) // of either transport
         service = service == adapt::Service::rc ? adapt::Service::dc_ring : adapt::Service::shared;
     cluster_->world.select(at);
     (void)cluster_->node(at).iface().serve_by(cluster_->channel(at, from), service);
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap / 2), [this] { switch_kinds(); });
+}
+
+void Campaign::compute() {
+    if (over_) return;
+    Node& node = cluster_->node(static_cast<unsigned>(random_() % cluster_->size()));
+    if (!node.computing()) node.compute(about(2 * options_.mean_length), [] {});
+    cluster_->world.at(cluster_->world.now() + about(options_.mean_length), [this] { compute(); });
 }
 
 void Campaign::next() {
@@ -268,6 +280,7 @@ CampaignResult Campaign::run() {
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
     if (options_.switch_kinds || options_.rings) switch_kinds();
+    if (options_.compute) compute();
     if (options_.intruder) {
         lies_.seed(options_.seed);
         const std::uint32_t host = options_.nodes < cluster_->world.nodes() ? options_.nodes : 0;
@@ -296,6 +309,8 @@ CampaignResult Campaign::run() {
         channel::Interface::Statistics statistics;
         cluster_->node(i).iface().statistics(statistics);
         result.parks += statistics.parks;
+        result.beside += channel::beside(cluster_->node(i).iface()).turns;
+        result.kept += channel::beside(cluster_->node(i).iface()).kept;
         result.looks += statistics.adaptation.looks;
         result.changes += statistics.adaptation.changes;
         result.turns += statistics.adaptation.costs.turn > 0;

@@ -47,6 +47,7 @@ struct CampaignOptions {
     bool apm = false;             // queue pairs have an alternate route
     bool adapter_death = false;   // one adapter dies for good at some moment (never the last rail of a node)
     bool adapter_return = false;  // adapters die, one at a time, and are there again
+    bool compute = false;         // nodes compute at any moment, and recovery goes on beside them
     bool intruder = false;        // somebody speaks in the others' names, and knows all but their secrets
 };
 
@@ -56,7 +57,7 @@ struct CampaignResult {
     unsigned faults = 0;
     std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
                   switches = 0, migrations = 0, parks = 0, duplicates = 0, bytes = 0, bytes_again = 0, by_rings = 0,
-                  looks = 0, changes = 0, turns = 0;
+                  looks = 0, changes = 0, turns = 0, beside = 0, kept = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
 };
@@ -87,6 +88,7 @@ private:
     void add_switch_links();
     void raise_tripped();
     void switch_kinds();
+    void compute();
     void count_kinds();
     [[nodiscard]] static std::vector<std::string> missing_at_start(const CampaignOptions& options);
     void next();

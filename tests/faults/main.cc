@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
     app.add_flag("--apm", options.apm, "mp_rc with automatic path migration (UCX_MP_APM)");
     app.add_flag("--adapter-death", options.adapter_death, "an adapter dies in every run");
     app.add_flag("--adapter-return", options.adapter_return, "adapters die, one at a time, and are there again");
+    app.add_flag("--compute", options.compute, "nodes compute at any moment, and recovery goes on beside them");
     app.add_flag("--intruder", options.intruder,
                  "somebody speaks in the others' names, and knows everything but their secrets");
     app.add_flag("--loud", options.loud, "tell what happens");
@@ -118,6 +119,9 @@ int main(int argc, char** argv) {
                         (unsigned long long)result.turns);
         if (options.switch_kinds || options.rings || options.adapt)
             std::printf("  %llu wishes were granted\n", (unsigned long long)result.switches);
+        if (options.compute)
+            std::printf("  %llu turns beside programs, %llu things kept for them\n", (unsigned long long)result.beside,
+                        (unsigned long long)result.kept);
         if (options.rings) std::printf("  %llu messages by rings\n", (unsigned long long)result.by_rings);
         std::fflush(stdout);
         if (!result.finished || !result.verdict.empty()) {
@@ -131,12 +135,19 @@ int main(int argc, char** argv) {
         sum.by_rings += result.by_rings;
         sum.looks += result.looks;
         sum.turns += result.turns;
+        sum.beside += result.beside;
+        sum.kept += result.kept;
         ++options.seed;
     }
     // Initiators are shared by three others; the fourth seed has its costs given.
     if (options.adapt && (!sum.looks || (options.nodes > 3 && runs > 3 && !sum.turns))) {
         std::printf("FAILED: nothing was adapted, %llu looks, a turn measured by %llu nodes\n",
                     (unsigned long long)sum.looks, (unsigned long long)sum.turns);
+        return 1;
+    }
+    if (options.compute && (!sum.beside || !sum.kept)) {
+        std::printf("FAILED: recovery had %llu turns beside programs, and kept %llu things for them\n",
+                    (unsigned long long)sum.beside, (unsigned long long)sum.kept);
         return 1;
     }
     if (options.rings && !sum.by_rings) {

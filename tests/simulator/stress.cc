@@ -31,7 +31,10 @@ Stress::Stress(Cluster& cluster, StressOptions options) : cluster_(cluster), opt
         cluster.node(i).on_am(kCheck, take_check, this);
         cluster.node(i).on_room = [this](Channel& channel) {
             for (auto& flow : flows_)
-                if (&flow->channel == &channel) flow->pump();
+                if (&flow->channel == &channel) {
+                    flow->not_while_computing(flow->from, "room");
+                    flow->pump();
+                }
         };
     }
 }
@@ -57,7 +60,9 @@ void Stress::park_and_rest() {
     next_park_ = now + about(options_.lull / 8);
     (void)cluster_.world.at(next_park_, [] {});
     Flow& flow = *flows_[random_() % flows_.size()];
-    if (cluster_.node(flow.from).iface().park(flow.channel) == Status::in_progress) ++asked_to_park;
+    if (!cluster_.node(flow.from).computing() &&
+        cluster_.node(flow.from).iface().park(flow.channel) == Status::in_progress)
+        ++asked_to_park;
     if (resting_ == 0 && random_() % 24 == 0) {
         for (auto& one : flows_) one->rests = true;
         resting_ = flows_.size();
@@ -118,6 +123,7 @@ Status Stress::take_numbered(void* self, void* data, std::size_t length, unsigne
     // The receiver is not in the message: content and count must fit one flow.
     Flow* const flow = stress.flow_to_receiver(head.from);
     if (!flow) return stress.mistakes_ += "message from nowhere\n", Status::ok;
+    flow->not_while_computing(flow->to, "a message");
     if (head.number != flow->delivered)
         flow->mistake("message " + std::to_string(head.number) + " instead of " + std::to_string(flow->delivered));
     ++flow->delivered;
@@ -134,6 +140,7 @@ Status Stress::take_check(void* self, void* data, std::size_t, unsigned) {
     std::memcpy(&message, data, sizeof message);
     Flow* const flow = stress.flow_to_receiver(message.from);
     if (!flow) throw std::runtime_error("no such flow");
+    flow->not_while_computing(flow->to, "a message");
     Side& side = stress.sides_[flow->to];
     const std::size_t slot = message.from * kSlots + message.slot;
     std::byte* const at = side.slots.data + slot * stress.options_.slot;

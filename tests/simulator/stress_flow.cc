@@ -10,6 +10,7 @@ namespace ucx_mp::sim {
 void Stress::Flow::Op::fired(Completion* self) {
     auto* op = static_cast<Op*>(self);
     Flow* const flow = op->flow;
+    flow->not_while_computing(flow->from, "a completion");
     if (failed(op->status))
         flow->mistake("completion with status " + std::to_string(int(op->status)));
     else if (op->then)
@@ -31,6 +32,10 @@ Stress::Flow::Op* Stress::Flow::op(std::function<void()> then) {
     made->flow = this;
     made->then = std::move(then);
     return made;
+}
+
+void Stress::Flow::not_while_computing(unsigned node, const char* what) {
+    if (stress.cluster_.node(node).computing()) mistake(std::string(what) + " while the program computes");
 }
 
 bool Stress::Flow::took(Status status, Op* made) {
@@ -66,6 +71,7 @@ std::string Stress::Flow::progress() const {
 
 void Stress::Flow::pump() {
     if (pumping_) return;
+    if (stress.cluster_.node(from).computing()) return stress.repump_.push_back(this);
     pumping_ = true;
     for (bool promised = false;;) {
         if (rests) break;

@@ -42,6 +42,7 @@ public:
     // How far it has come, for who reads a verdict.
     [[nodiscard]] std::string progress() const;
     void mistake(const std::string& what);
+    void not_while_computing(unsigned node, const char* what); // calls of the user
     // `data` must be what the put `f` has left. `when`: end of the sentence.
     void compare(const std::byte* data, const Following& f, const char* when);
 

@@ -30,7 +30,8 @@ constexpr Nanos kGrace = 20'000'000;                         // for what is post
 constexpr Nanos kFirstLook = 100'000, kMaxLook = 10'000'000; // intervals
 
 Tag* tag_of(const Work& work) {
-    return work.completion && work.completion->callback == Tag::fired ? static_cast<Tag*>(work.completion) : nullptr;
+    Completion* const completion = Beside::original(work.completion);
+    return completion && completion->callback == Tag::fired ? static_cast<Tag*>(completion) : nullptr;
 }
 
 // Operations that have to end before the caller may have its memory back.
@@ -293,7 +294,8 @@ Channel& Cancels::canceled_channel() {
 Completion* Interface::tag(Completion* user, std::uint32_t origin) { return core_->cancels.tag(user, origin); }
 void Interface::untag(Completion* completion) { core_->cancels.untag(completion); }
 Status Interface::cancel(Channel& channel, std::uint32_t& origin, Completion* completion) {
-    return core_->cancels.cancel(channel, origin, completion);
+    const Status status = core_->cancels.cancel(channel, origin, completion);
+    return core_->kept ? core_->progress.beside.behind_kept(status, completion) : status;
 }
 void Interface::end_flushes(const Channel& channel, std::uint32_t origin) {
     core_->cancels.end_flushes(channel, origin);

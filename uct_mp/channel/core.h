@@ -88,14 +88,14 @@ struct Core {
 
     // Fields that every progress reads, together: few cache lines.
     std::unique_ptr<Adapter[]> adapters;
-    unsigned adapter_count = 0;
+    unsigned adapter_count = 0, recovery_steps = 0; // steps: things that happened there, in this round
     const std::uint32_t ring;           // entries of a channel's rings: config.window or more, a power of two
     bool alert = false;                 // some path is not up, or something else is to be repaired
-    unsigned recovery_steps = 0;        // things that happened there, in this round
     std::uint8_t due = 0;               // see due::
+    bool kept = false;                  // something of the user's waits for him: Progress::beside
     bool timed = false;                 // completions of adapters bring timestamps, if they can
     std::atomic<bool> attention{false}; // Progress::attend() now: mail, or a handshake under way
-    const AmHandler* const handlers;
+    const AmHandler* handlers;          // Beside exchanges them for a while
     ReceiveLayout layout;
     std::unique_ptr<connect::ControlPlane> control;
     verbs::DeviceSet devices;       // their lives that this interface uses. Progress changes it, under the lock

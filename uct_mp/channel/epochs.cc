@@ -203,7 +203,10 @@ Status Epochs::flush_any(Channel& channel, Completion* completion) {
         core_.mover.pull(channel); // what waits for reads waits no longer
     if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
     if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
-    if (channel.epochs_empty()) return dead && !channel.ending.quiet ? channel.error : Status::ok;
+    if (channel.epochs_empty()) {
+        const Status status = dead && !channel.ending.quiet ? channel.error : Status::ok;
+        return core_.kept ? core_.progress.beside.behind_kept(status, completion) : status;
+    }
     // When dead all is coming back flushed.
     const SendQueue* const only = channel.wiring.only;
     if (!dead && !(only && only->all_signaled() && !channel.moving.atomics_pending)) push(channel);
@@ -270,7 +273,7 @@ void Interface::fence_all() {
 Status Interface::flush(Channel& channel, Completion* completion) { return core_->epochs.flush(channel, completion); }
 
 Status Interface::flush_all() {
-    Status result = Status::ok;
+    Status result = core_->kept ? Status::in_progress : Status::ok;
     for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i) {
         Channel* channel = core_->directory.channels[i];
         if (channel->epochs_empty() && !channel->has_unread()) continue;

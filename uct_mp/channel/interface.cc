@@ -92,6 +92,7 @@ int Interface::event_fd() {
     if (m.rounds.event_fd < 0) return -1;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         m.rounds.watch_descriptor(m.adapters[i].channel->fd);
+        m.rounds.watch_descriptor(m.adapters[i].send_channel->fd);
         m.rounds.watch_descriptor(m.adapters[i].device->context->async_fd);
     }
     if (!m.config.background)
@@ -100,6 +101,8 @@ int Interface::event_fd() {
 }
 
 std::vector<int> Interface::control_fds() const { return core_->control->event_fds(); }
+
+Beside& beside(Interface& of) { return of.core().progress.beside; }
 
 unsigned Interface::serve() {
     Core& m = *core_;
@@ -112,6 +115,7 @@ unsigned Interface::serve() {
 
 Status Interface::arm() {
     Core& m = *core_;
+    if (m.kept) return Status::busy;
     m.observer->read_events(); // or their descriptor would wake us for ever
     if (!m.sender.acks_due.empty() || !m.epochs.pushes_due.empty() || !m.failures.list.empty() ||
         !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.directory.ending.empty() || m.observer->busy())
@@ -130,10 +134,11 @@ Status Interface::arm() {
         Adapter& adapter = m.adapters[i];
         ibv_cq* cq;
         void* context;
-        while (ibv_get_cq_event(adapter.channel.get(), &cq, &context) == 0) { // never blocks: see Adapter::open
-            ibv_ack_cq_events(cq, 1);
-            busy = true;
-        }
+        for (ibv_comp_channel* const channel : {adapter.channel.get(), adapter.send_channel.get()})
+            while (ibv_get_cq_event(channel, &cq, &context) == 0) { // never blocks: see Adapter::open
+                ibv_ack_cq_events(cq, 1);
+                busy = true;
+            }
         if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0))
             return Status::io_error;
         // Completions from before the request raise no event (IB specification 11.4.2.2; with some adapters they do).

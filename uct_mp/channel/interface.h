@@ -32,6 +32,7 @@ namespace ucx_mp::channel {
 class Channel;   // one peer interface: channel.h
 struct PathLook; // statistics.h
 struct Core;     // what it has inside: core.h
+class Beside;    // recovery beside the program: beside.h
 class Observer;
 using MakeObserver = std::unique_ptr<Observer> (*)(Core& core); // observer.h
 
@@ -51,6 +52,8 @@ enum class ReadBack : std::uint8_t {
 
 // How paths are given up and taken back (uct_mp/recover). Times are ns.
 struct RecoveryConfig {
+    // It goes on while the program makes no call: whoever calls serve() calls Beside::recover(), too (beside.h).
+    bool thread = false;
     bool enabled = true; // false: a failed path takes its channel with it, as in UCX's own transports; ports that
                          // come up late are not used
     bool packet_numbers = true; // ibv_query_qp tells the truth: exact for programs that poll memory (PROTOCOL.md)

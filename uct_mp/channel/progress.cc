@@ -16,11 +16,16 @@ constexpr std::uint32_t kQuiet = 64, kSilent = 1024;
 } // namespace
 
 Progress::Progress(Core& core, const Config& config)
-    : core_(core), silent_mask_(std::bit_ceil(std::max(config.silent_interval, 1u)) - 1) {
+    : beside(core), core_(core), silent_mask_(std::bit_ceil(std::max(config.silent_interval, 1u)) - 1) {
     core.rounds.quiet_mask = std::bit_ceil(std::max(config.quiet_interval, 1u)) - 1;
 }
 
-unsigned Interface::progress() { return core_->progress.step(); }
+unsigned Interface::progress() {
+    Core& m = *core_;
+    if (m.kept) [[unlikely]]
+        return m.progress.beside.hand_out() + m.progress.step();
+    return m.progress.step();
+}
 
 unsigned Progress::step() {
     const bool look = core_.alert; // recovery wants to know what has come
@@ -83,11 +88,12 @@ void Progress::serve_lists(unsigned found) {
     if (!core_.epochs.pushes_due.empty()) core_.epochs.push_due();
     if (!core_.visibility.read_backs_due.empty()) core_.visibility.read_backs_due_again();
     if (!core_.sender.acks_due.empty()) core_.sender.send_due_acks();
-    if (!core_.failures.list.empty()) core_.failures.tell_failures();
-    if (!core_.directory.ending.empty()) core_.endings.end_channels();
+    const bool aside = beside.active(); // what may call the user is progress's
+    if (!core_.failures.list.empty() && !aside) core_.failures.tell_failures();
+    if (!core_.directory.ending.empty() && !aside) core_.endings.end_channels();
     if (found) {
         if (!core_.mover.pulls_due.empty()) core_.mover.pull_due();
-        if (!core_.placement.waiting.empty()) core_.placement.wake_waiting();
+        if (!core_.placement.waiting.empty() && !aside) core_.placement.wake_waiting();
     }
     const bool more =
         core_.rounds.provide_due ||

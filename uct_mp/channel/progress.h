@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "uct_mp/channel/beside.h"
 #include "uct_mp/channel/channel.h"
 
 namespace ucx_mp::channel {
@@ -23,6 +24,8 @@ public:
     unsigned step();
     // Maps the adapters' clocks to the host's, if it is time to.
     void calibrate();
+
+    Beside beside; // progress of another thread, for recovery
 
 private:
     // Functions of their own, so that the usual step saves nothing for them. Both return how much has happened.

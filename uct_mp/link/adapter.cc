@@ -48,8 +48,9 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         while (getrandom(&nobody, sizeof nobody, 0) != sizeof nobody) {}
     forget();
     index = static_cast<std::uint8_t>(from.index);
-    channel.reset(ibv_create_comp_channel(from.context.get()));
-    if (!channel || fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) < 0) {
+    for (verbs::CompletionChannel* const made : {&channel, &send_channel}) {
+        made->reset(ibv_create_comp_channel(from.context.get()));
+        if (*made && fcntl((*made)->fd, F_SETFL, fcntl((*made)->fd, F_GETFL) | O_NONBLOCK) == 0) continue;
         error = failure(from, "cannot create a completion channel");
         return Status::io_error;
     }
@@ -62,11 +63,11 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     scarce_credits = std::max(send_credits / 2, static_cast<std::int32_t>(SendQueue::kReserve));
     const unsigned entries = static_cast<unsigned>(send_credits) + kDrains;
     if (from.has_timestamps && timed) {
-        send_cq.reset(make_queue(from, entries, channel.get(), IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
+        send_cq.reset(make_queue(from, entries, send_channel.get(), IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
         extended = timestamps = send_cq != nullptr;
     }
     if (!send_cq)
-        send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
+        send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, send_channel.get(), 0));
     unsigned wanted = level_for(peers, sizes);
     const auto make_cq = [&](unsigned size) {
         cq.reset(make_queue(from, size, channel.get(), IBV_WC_EX_WITH_BYTE_LEN));
@@ -147,11 +148,20 @@ bool Adapter::may_wait(const ReceiveLayout& layout) {
     return true;
 }
 
+unsigned Adapter::take_failure_events() {
+    unsigned n = 0;
+    ibv_cq* cq;
+    void* context;
+    for (; ibv_get_cq_event(send_channel.get(), &cq, &context) == 0; ++n) ibv_ack_cq_events(cq, 1);
+    return n;
+}
+
 void Adapter::take_over(Adapter& fresh) {
     srq = std::move(fresh.srq);
     cq = std::move(fresh.cq);
     send_cq = std::move(fresh.send_cq);
     channel = std::move(fresh.channel);
+    send_channel = std::move(fresh.send_channel);
     domain = std::move(fresh.domain);
     peeked_count = 0;
     forget();

@@ -68,7 +68,9 @@ struct alignas(64) Adapter {
     std::shared_ptr<ibv_pd> domain; // outlives the queues and all members below
     verbs::SharedReceiveQueue srq;
     const verbs::Device* device = nullptr;
-    verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later
+    // Wake-up; made before the queues since it can't be added later. Failed sends are told to another thread as well,
+    // and users sleep on `channel`: so sends have one of their own.
+    verbs::CompletionChannel channel, send_channel;
     verbs::ClockFit clock;
     RegisteredChunks chunks;
     struct { // the last chunk: memory that no buffer has been made in
@@ -119,6 +121,10 @@ struct alignas(64) Adapter {
     // is left. It registers none itself: that takes long, and would fail for each message where it fails.
     [[nodiscard]] bool may_wait(const ReceiveLayout& layout);
     void has_waited(const ReceiveBuffer& buffer) { spare_used -= buffer.life == device->life; }
+    // The next request that ends with an error raises an event of send_channel; good ones do not (none is solicited).
+    // errno or 0.
+    int tell_failures() { return ibv_req_notify_cq(send_cq.get(), 1); }
+    unsigned take_failure_events(); // number of those that had been raised; of any kind
     // The device has been opened again: goes on with the queues of `fresh`. Nothing refers to the old ones any more.
     void take_over(Adapter& fresh);
 

@@ -189,7 +189,8 @@ void Reopening::let_go(unsigned device) {
     const std::span<const verbs::Device> devices = core_.devices.devices();
     const auto ours = devices[device].context;
     if (core_.rounds.event_fd >= 0) {
-        (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, core_.adapters[device].channel->fd, nullptr);
+        for (const auto* channel : {&core_.adapters[device].channel, &core_.adapters[device].send_channel})
+            (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, (*channel)->fd, nullptr);
         // One that was dead when we began has another one's context, and that one may live.
         if (std::ranges::none_of(devices,
                                  [&](const verbs::Device& d) { return d.context == ours && !d.events->seen(0).fatal; }))
@@ -220,11 +221,13 @@ void Reopening::let_go(unsigned device) {
 void Reopening::watch_descriptors(unsigned device) {
     if (core_.rounds.event_fd >= 0) {
         core_.rounds.watch_descriptor(core_.adapters[device].channel->fd);
+        core_.rounds.watch_descriptor(core_.adapters[device].send_channel->fd);
         core_.rounds.watch_descriptor(core_.adapters[device].device->context->async_fd);
     }
     const int control_fd = core_.control->event_fds()[device];
     if (core_.config.background) {
         core_.events.new_control_fd(control_fd);
+        if (core_.config.recovery.thread) (void)core_.adapters[device].tell_failures();
         (void)core_.control->arm(); // what is there already the next poll finds
     } else if (core_.rounds.event_fd >= 0) {
         core_.rounds.watch_descriptor(control_fd);

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "pml_glue/core/async/turn.h"
+#include "uct_mp/host/turn.h"
 
 namespace ucx_mp::glue::async {
 
@@ -35,7 +35,7 @@ public:
     explicit Pace(const Times& times) : times_(times), wait_(times.soonest) {}
     // Looks at mp_turn_t::calls. True: the program has been outside since the last look.
     [[nodiscard]] bool outside(std::uint64_t calls) {
-        const bool same = calls == seen_ && !is_inside(calls);
+        const bool same = calls == seen_ && !turn::is_inside(calls);
         if (!same) wait_ = std::min(outside_ ? times_.soonest : 2 * wait_, times_.latest);
         seen_ = calls;
         outside_ = same;

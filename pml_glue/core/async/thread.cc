@@ -14,8 +14,6 @@
 namespace ucx_mp::glue::async {
 
 namespace {
-// Held by the thread around each turn, and by a caller of fork().
-std::mutex g_turn;
 std::atomic<Thread*> g_running{nullptr};
 
 std::uint64_t now(clockid_t clock = CLOCK_MONOTONIC) {
@@ -28,11 +26,8 @@ std::uint64_t now(clockid_t clock = CLOCK_MONOTONIC) {
 // which is also the parent's. A process that exits without MPI_Finalize unloads libraries that the thread is in.
 void watch_process() {
     static const bool once = [] {
-        pthread_atfork([] { g_turn.lock(); }, [] { g_turn.unlock(); },
-                       [] {
-                           g_turn.unlock();
-                           g_running = nullptr;
-                       });
+        (void)turn::forks_wait_for();
+        pthread_atfork(nullptr, nullptr, [] { g_running = nullptr; });
         return std::atexit([] {
                    if (Thread* const running = g_running.exchange(nullptr)) running->stop();
                }) == 0;
@@ -42,7 +37,7 @@ void watch_process() {
 } // namespace
 
 bool Thread::start(std::string& error) {
-    if (!work_.try_lock && !can_take_turns()) {
+    if (!work_.try_lock && !turn::can_take_turns()) {
         error = std::string("this kernel has no membarrier(2): ") + std::strerror(errno);
         return false;
     }
@@ -100,17 +95,17 @@ void Thread::run() {
 
 bool Thread::enter() {
     if (work_.try_lock) return work_.try_lock();
-    return take(words_);
+    return turn::take(words_);
 }
 
 void Thread::leave() {
-    if (!work_.try_lock) return give(words_);
+    if (!work_.try_lock) return turn::give(words_);
     words_.set(MP_TURN_NEWS);
     work_.unlock();
 }
 
 Thread::Served Thread::serve() {
-    const std::lock_guard lock(g_turn);
+    const std::lock_guard lock(turn::forks_wait_for());
     if (!enter()) {
         ++counts_.refused;
         return Served::refused;

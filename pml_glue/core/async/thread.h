@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "pml_glue/core/async/pace.h"
-#include "pml_glue/core/async/turn.h"
+#include "uct_mp/host/turn.h"
 
 namespace ucx_mp::glue::async {
 
@@ -59,7 +59,7 @@ private:
     [[nodiscard]] Served serve_inside();
     void sleep(std::uint64_t ns, bool events);
 
-    Words words_;
+    turn::Words words_;
     const Work work_;
     Counts counts_;
     std::thread thread_;

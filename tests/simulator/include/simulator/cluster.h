@@ -7,6 +7,8 @@
 // Single threaded, deterministic: the same calls with the same seed give the same bytes at the same times.
 #pragma once
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -17,6 +19,8 @@
 #include <vector>
 
 #include "simulator/process.h"
+#include "uct_mp/channel/beside.h"
+#include "uct_mp/channel/core.h"
 #include "uct_mp/channel/statistics.h"
 #include "uct_mp/interface/open.h"
 
@@ -85,7 +89,8 @@ class Node final : public channel::Events {
 public:
     Node(softhca::sim::World& world, unsigned index, unsigned host, const channel::Config& config,
          const verbs::DeviceConfig& rails = {})
-        : world_(world), index_(index), host_(host), background_(config.background), services_(world, index, host) {
+        : world_(world), index_(index), host_(host), background_(config.background), recovers_(config.recovery.thread),
+          services_(world, index, host) {
         world.select(host, index);
         std::string error;
         if (failed(verbs::DeviceSet::open(rails, devices_, error))) throw std::runtime_error(error);
@@ -141,7 +146,7 @@ public:
     // through.
     bool progress() {
         if (closed() || asleep) return false;
-        if (computing_) return background_ && (services_.run_background() | (iface_->serve() != 0));
+        if (computing_) return background_ && beside();
         bool any = false;
         while (!busy() && (resume() | services_.run_due() | advance() | own_turn())) any = true;
         return any;
@@ -152,6 +157,22 @@ private:
         if (!resume_) return false;
         std::exchange(resume_, {})();
         return true;
+    }
+    // What UCX's async thread does (uct_mp/ucx/background.cc); with RecoveryConfig::thread it recovers as well.
+    bool beside() {
+        bool any = services_.run_background() | (iface_->serve() != 0);
+        if (!recovers_) return any;
+        bool told = channel::beside(*iface_).fault_is_told() || iface_->core().alert;
+        for (const int fd : channel::beside(*iface_).fault_fds()) {
+            pollfd polled{fd, POLLIN, 0};
+            told |= poll(&polled, 1, 0) > 0;
+        }
+        if (!told && !recovering_) return any;
+        const auto [found, next] = channel::beside(*iface_).recover([this] { return unsigned{services_.run_due()}; });
+        recovering_ = next != 0;
+        if (!next || recovery_timer_) return any | (found != 0);
+        recovery_timer_ = services_.at_in_background(next, [this] { recovery_timer_ = 0; });
+        return any | (found != 0);
     }
     bool own_turn() { return on_turn && !busy() && on_turn(); }
     bool advance() {
@@ -180,8 +201,10 @@ private:
 
     softhca::sim::World& world_;
     const unsigned index_, host_;
-    const bool background_;
+    const bool background_, recovers_;
     bool computing_ = false;
+    bool recovering_ = false; // more turns are wanted
+    Services::Timer recovery_timer_ = 0;
     std::function<void()> resume_; // what it does when it has computed
     RingLooks looks_;
     SimServices services_;

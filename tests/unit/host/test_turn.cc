@@ -1,16 +1,19 @@
-// Turns of the program and the progress thread: every order of their steps, with stores that others see late.
+// Turns of the program and a thread beside it: every order of their steps, with stores that others see late.
 #define BOOST_TEST_MODULE turn
-#include <array>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
-#include "pml_glue/core/async/pace.h"
-#include "pml_glue/core/async/processors.h"
-#include "pml_glue/core/async/turn.h"
+#include "uct_mp/host/turn.h"
 
-using namespace ucx_mp::glue::async;
+using namespace ucx_mp::turn;
 
 namespace {
 
@@ -176,36 +179,30 @@ BOOST_AUTO_TEST_CASE(two_threads_count_together) {
     BOOST_TEST(mp_turn_depth(&turn) == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(a_busy_program_is_looked_at_less_often) {
-    Pace pace(kSpare);
-    std::uint64_t calls = MP_TURN_CALL - 1;
-    BOOST_TEST(!pace.outside(calls)); // nothing is known of it yet
-    BOOST_TEST(pace.outside(calls));
-    BOOST_TEST(!pace.outside(calls | 1)); // inside
-    BOOST_TEST(!pace.outside(calls | 1)); // for long
-    for (int i = 0; i < 10; ++i) {
-        calls += MP_TURN_CALL - 1;
-        BOOST_TEST(!pace.outside(calls)); // outside, but it has been inside since
+// A child has no such thread: it must not find a turn that never ends.
+BOOST_AUTO_TEST_CASE(a_fork_waits_for_the_end_of_a_turn) {
+    BOOST_TEST_REQUIRE(can_take_turns());
+    mp_turn_t turn{};
+    std::atomic<bool> over{false}, begun{false};
+    std::thread other([&] {
+        while (!over) {
+            const std::lock_guard held(forks_wait_for());
+            Words words(turn);
+            if (!take(words)) continue;
+            begun = true;
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+            give(words);
+        }
+    });
+    while (!begun) std::this_thread::yield();
+    for (int i = 0; i < 20; ++i) {
+        const pid_t child = fork();
+        if (child == 0) _exit(Words(turn).attention() & MP_TURN_TAKEN ? 1 : 0);
+        int status = 1;
+        BOOST_TEST_REQUIRE(waitpid(child, &status, 0) == child);
+        BOOST_TEST(status == 0);
     }
-    BOOST_TEST(pace.wait() == kSpare.latest);
-    BOOST_TEST(pace.outside(calls));
-    BOOST_TEST(!pace.outside(calls + MP_TURN_CALL));
-    BOOST_TEST(pace.wait() == kSpare.soonest); // it may go out again soon
-}
-
-BOOST_AUTO_TEST_CASE(a_processor_is_spare) {
-    std::string why;
-    const auto spare = [&](unsigned online, unsigned allowed, double quota, unsigned ranks, unsigned threads) {
-        return is_spare({.online = online, .allowed = allowed, .quota = quota}, ranks, threads, why);
-    };
-    BOOST_TEST(!spare(2, 2, 0, 2, 1));
-    BOOST_TEST(spare(2, 2, 0, 1, 1));
-    BOOST_TEST(spare(16, 16, 0, 2, 7));
-    BOOST_TEST(!spare(16, 16, 0, 2, 8));
-    BOOST_TEST(!spare(16, 1, 0, 16, 1)); // bound to a core each
-    BOOST_TEST(spare(16, 2, 0, 4, 1));   // to two cores each
-    BOOST_TEST(!spare(16, 2, 0, 8, 2));  // whose second one computes, too
-    BOOST_TEST(!spare(16, 16, 2, 2, 1)); // a group that may use two
-    BOOST_TEST(why == "2 processors for 2 ranks with 1 thread each");
-    BOOST_TEST(processors().allowed >= 1u);
+    over = true;
+    other.join();
+    BOOST_TEST(!(Words(turn).attention() & MP_TURN_TAKEN));
 }

@@ -1,13 +1,14 @@
 // The progress thread's side of turns (mp_turn.h), and the program's steps when it meets the thread.
 //
-// tests/pml/test_turn.cc explores a model of these steps in every order, with stores that are seen late.
+// tests/unit/host/test_turn.cc explores a model of these steps in every order, with stores that are seen late.
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
-#include "pml_glue/core/mp_turn.h"
+#include "uct_mp/host/mp_turn.h"
 
-namespace ucx_mp::glue::async {
+namespace ucx_mp::turn {
 
 // The words of a turn as two threads see them.
 class Words {
@@ -49,4 +50,8 @@ inline void give(Words& words) {
     words.clear(MP_TURN_TAKEN);
 }
 
-} // namespace ucx_mp::glue::async
+// Whoever holds it is waited for by a fork(): the child has no such thread, and would find a turn that never ends. Held
+// for a turn by the thread that has it.
+[[nodiscard]] std::mutex& forks_wait_for();
+
+} // namespace ucx_mp::turn

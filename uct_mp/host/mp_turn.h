@@ -1,6 +1,6 @@
 /*
- * Whose turn it is: the program, or the progress thread beside it (pml_glue/core/async). One of them is inside the core
- * at a time.
+ * Whose turn it is: the program, or a thread beside it, as the progress thread of the MPI modules
+ * (pml_glue/core/async). One of them is inside at a time.
  *
  * The program pays two additions and a comparison per call: no lock, no locked instruction. It adds to `calls` when it
  * enters and then looks at `attention`. The thread sets `attention`, makes every processor of the process pass a
@@ -8,10 +8,10 @@
  * or the program sees the thread and waits until it leaves, which it does within MP_TURN_SLICE.
  *
  * Threads: the program's calls are by one thread at a time. Where several make them, they hold a lock of their own
- * around every turn, and the progress thread takes that lock instead.
+ * around every turn, and the thread takes that lock as well, or instead.
  */
-#ifndef UCX_MP_PML_GLUE_MP_TURN_H
-#define UCX_MP_PML_GLUE_MP_TURN_H
+#ifndef UCX_MP_HOST_MP_TURN_H
+#define UCX_MP_HOST_MP_TURN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,12 +1,13 @@
-#include "pml_glue/core/async/turn.h"
+#include "uct_mp/host/turn.h"
 
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-namespace ucx_mp::glue::async {
+namespace ucx_mp::turn {
 
 namespace {
 constexpr unsigned kSpins = 2000, kYields = 20;
@@ -19,9 +20,16 @@ bool can_take_turns() { return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDI
 // It cannot fail once it is registered.
 void Words::barrier() { (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
 
-} // namespace ucx_mp::glue::async
+std::mutex& forks_wait_for() {
+    static std::mutex held;
+    static const int once = pthread_atfork([] { held.lock(); }, [] { held.unlock(); }, [] { held.unlock(); });
+    (void)once;
+    return held;
+}
 
-using namespace ucx_mp::glue::async;
+} // namespace ucx_mp::turn
+
+using namespace ucx_mp::turn;
 
 // The thread leaves within a slice if it has a processor. If it has not, spinning would only keep it from one.
 extern "C" void mp_turn_wait(mp_turn_t* turn) {

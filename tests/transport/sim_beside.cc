@@ -1,0 +1,178 @@
+// Recovery beside a program that computes (channel/beside.h): what is lost goes again, and nothing of the user's is
+// called meanwhile.
+#define BOOST_TEST_MODULE transport_beside
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "both_transports.h"
+#include "uct_mp/channel/core.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+
+namespace {
+
+constexpr Nanos kLong = 10'000'000'000, kSoon = 50'000'000;
+
+channel::Config config_of_thread(connect::Transport transport, bool thread) {
+    channel::Config config = config_of(transport);
+    config.background = true;
+    config.recovery.thread = thread;
+    return config;
+}
+
+struct Counted : Completion {
+    explicit Counted(unsigned& counter) : Completion{fired, 1, Status::ok}, count_of(counter) {}
+    unsigned& count_of;
+    static void fired(Completion* self) { ++static_cast<Counted*>(self)->count_of; }
+};
+
+// The numbers of the messages that have come.
+Status take(void* list, void* data, std::size_t, unsigned) {
+    std::uint64_t number;
+    std::memcpy(&number, data, sizeof number);
+    static_cast<std::vector<std::uint64_t>*>(list)->push_back(number);
+    return Status::ok;
+}
+
+struct Pair {
+    Cluster cluster;
+    std::vector<std::uint64_t> taken[2];
+    std::uint64_t sent[2] = {};
+    Pair(connect::Transport transport, bool thread) : cluster("two-rail", 2, config_of_thread(transport, thread)) {
+        for (unsigned i = 0; i < 2; ++i) cluster.node(i).on_am(1, take, &taken[i]);
+        say(0, 100);
+        say(1, 100);
+        BOOST_REQUIRE(come());
+    }
+    void say(unsigned from, unsigned messages) {
+        Channel& to = cluster.channel(from, 1 - from);
+        for (; messages; --messages, ++sent[from])
+            BOOST_REQUIRE(cluster.until([&] {
+                cluster.world.select(from);
+                return channel::Interface::am_short(to, 1, sent[from], nullptr, 0) == Status::ok;
+            }));
+    }
+    [[nodiscard]] bool all_here() const { return taken[0].size() == sent[1] && taken[1].size() == sent[0]; }
+    bool come(Nanos limit = kSoon) {
+        return cluster.until([this] { return all_here(); }, limit);
+    }
+    [[nodiscard]] bool in_order() const {
+        for (const auto& list : taken)
+            for (std::size_t i = 0; i < list.size(); ++i)
+                if (list[i] != i) return false;
+        return true;
+    }
+    void compute(unsigned node) {
+        cluster.node(node).compute(kLong, [] {});
+    }
+    [[nodiscard]] channel::Beside& beside(unsigned node) { return channel::beside(cluster.node(node).iface()); }
+};
+
+const auto kFaults = boost::unit_test::data::make(
+    {"drop 100% 1:softhca_0:1", "drop 100% 1:softhca_1:1", "port down 0:softhca_0:1", "port down 0:softhca_1:1"});
+
+// How many of the messages have come soon although their sender computes behind them.
+std::size_t missing(connect::Transport transport, bool thread, const char* fault) {
+    Pair pair(transport, thread);
+    pair.cluster.world.fault(fault);
+    for (unsigned i = 0; i < 8; ++i) {
+        Channel& to = pair.cluster.channel(0, 1);
+        pair.cluster.world.select(0);
+        if (channel::Interface::am_short(to, 1, pair.sent[0], nullptr, 0) == Status::ok) ++pair.sent[0];
+    }
+    pair.compute(0);
+    (void)pair.come();
+    BOOST_TEST(pair.cluster.node(0).computing());
+    const std::size_t missing = pair.sent[0] - pair.taken[1].size();
+    BOOST_TEST(pair.cluster.until([&] { return pair.all_here(); }, 2 * kLong));
+    BOOST_TEST(pair.in_order());
+    return missing;
+}
+
+} // namespace
+
+BOOST_DATA_TEST_CASE(what_a_sender_that_computes_has_lost, kBoth* kFaults, transport, fault) {
+    BOOST_TEST(missing(transport, true, fault) == 0u);
+}
+
+// The same without: one of the rails carried them.
+BOOST_DATA_TEST_CASE(waits_for_its_call_without_a_thread, kBoth, transport) {
+    BOOST_TEST(missing(transport, false, "drop 100% 1:softhca_0:1") +
+                   missing(transport, false, "drop 100% 1:softhca_1:1") >
+               0u);
+}
+
+// What was executed of the writes that are lost the peer says, though it computes.
+BOOST_DATA_TEST_CASE(a_receiver_that_computes_says_what_it_has, kBoth, transport) {
+    constexpr std::size_t kBytes = 1 << 20;
+    Pair pair(transport, true);
+    auto from = pair.cluster.node(0).memory(kBytes), to = pair.cluster.node(1).memory(kBytes);
+    std::memset(from.data, 7, kBytes);
+    Channel& channel = pair.cluster.channel(0, 1);
+    auto& iface = pair.cluster.node(0).iface();
+    pair.compute(1);
+    unsigned done = 0;
+    Counted put(done), flush(done);
+    const channel::Iov iov = from.iov(0, kBytes);
+    pair.cluster.world.select(0);
+    BOOST_REQUIRE((iface.put_zcopy(channel, &iov, 1, to.address(), to.keys, &put) == Status::in_progress));
+    BOOST_REQUIRE((iface.flush(channel, &flush) == Status::in_progress));
+    pair.cluster.run_for(20'000);
+    pair.cluster.world.fault("port down 0:softhca_0:1");
+    BOOST_TEST(pair.cluster.until([&] { return done == 2; }, kSoon));
+    BOOST_TEST(pair.cluster.node(1).computing());
+    BOOST_TEST(std::memcmp(from.data, to.data, kBytes) == 0);
+    BOOST_TEST((put.status == Status::ok));
+}
+
+// Completions, messages and what is read wait for the program, in their order.
+BOOST_DATA_TEST_CASE(nothing_of_the_users_is_called, kBoth* kFaults, transport, fault) {
+    constexpr std::size_t kBytes = 2000, kMessages = 20;
+    Pair pair(transport, true);
+    auto from = pair.cluster.node(0).memory(kBytes), there = pair.cluster.node(1).memory(kBytes);
+    std::memset(there.data, 9, kBytes);
+    Channel& channel = pair.cluster.channel(0, 1);
+    auto& iface = pair.cluster.node(0).iface();
+    pair.cluster.world.fault(fault);
+    unsigned done = 0, unpacked = 0;
+    std::vector<std::unique_ptr<Counted>> completions;
+    const auto completion = [&] { return completions.emplace_back(std::make_unique<Counted>(done)).get(); };
+    const channel::Iov iov = from.iov(0, kBytes);
+    unsigned wanted = 0;
+    pair.cluster.world.select(0);
+    for (unsigned i = 0; i < 4; ++i) {
+        const std::uint64_t header = pair.sent[0];
+        Status status = iface.am_zcopy(channel, 1, &header, sizeof header, &iov, 1, completion());
+        if (status != Status::in_progress) break;
+        ++wanted;
+        ++pair.sent[0];
+        status = iface.get_bcopy(
+            channel,
+            [](void* count, const void* data, std::size_t length) {
+                *static_cast<unsigned*>(count) += length == kBytes && *static_cast<const char*>(data) == 9;
+            },
+            &unpacked, kBytes, there.address(), there.keys, completion());
+        if (status != Status::in_progress) break;
+        ++wanted;
+    }
+    BOOST_REQUIRE(wanted > 0u);
+    const Status flushed = iface.flush(channel, completion());
+    BOOST_REQUIRE((flushed == Status::in_progress));
+    ++wanted;
+    pair.compute(0);
+    pair.say(1, kMessages);
+    BOOST_TEST(pair.cluster.until([&] { return pair.taken[1].size() == pair.sent[0]; }, kSoon));
+    pair.cluster.run_for(kSoon);
+    BOOST_TEST(pair.cluster.node(0).computing());
+    BOOST_TEST(done == 0u);
+    BOOST_TEST(unpacked == 0u);
+    BOOST_TEST(pair.taken[0].size() == pair.sent[1] - kMessages);
+    BOOST_TEST(pair.beside(0).turns > 0u);
+    BOOST_TEST(pair.cluster.until([&] { return pair.all_here() && done == wanted; }, 2 * kLong));
+    BOOST_TEST(pair.in_order());
+    BOOST_TEST(unpacked == wanted / 2);
+    for (const auto& each : completions)
+        if (each->count == 0) BOOST_TEST((each->status == Status::ok));
+}

@@ -1,0 +1,187 @@
+#include "uct_mp/channel/beside.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+constexpr Nanos kBusy = 200'000;    // until it looks again for what it has asked adapters to do
+constexpr Nanos kAway = 10'000'000; // ... while something is not as it should be: nothing tells that a message has come
+// Messages that are kept. Their senders may go on sending; more are not taken before the program comes.
+constexpr std::size_t kMostMessages = 1024;
+
+// They wait for this thread, or it for them; the others' wait for the program.
+bool concerns_recovery(const Mail& mail) {
+    return mail.what == Mail::What::path || mail.what == Mail::What::rails || mail.what == Mail::What::keys ||
+           mail.what == Mail::What::answered;
+}
+} // namespace
+
+Beside::Beside(Core& core) : core_(core) {
+    for (std::uint8_t id = 0; id < kAmIds; ++id) {
+        by_id_[id] = {this, id};
+        keepers_[id] = {keep, &by_id_[id], 0};
+    }
+}
+
+bool Beside::is_full() const {
+    return kept_messages_ >= std::min<std::size_t>(kMostMessages, core_.config.receive_depth / 2);
+}
+
+std::vector<int> Beside::fault_fds() const {
+    std::vector<int> fds;
+    for (unsigned i = 0; i < core_.adapter_count; ++i) {
+        fds.push_back(core_.adapters[i].send_channel->fd);
+        fds.push_back(core_.adapters[i].device->context->async_fd);
+    }
+    return fds;
+}
+
+bool Beside::fault_is_told() const { return std::ranges::any_of(core_.mail.list, concerns_recovery); }
+
+// -- A turn
+
+void Beside::begin() {
+    handlers_ = std::exchange(core_.handlers, keepers_);
+    core_.works.pool.for_each([this](Work& work) {
+        if (work.completion) {
+            StandIn& stand_in = stand_ins_.emplace_back();
+            stand_in.callback = completed;
+            stand_in.count = 1;
+            stand_in.status = Status::ok;
+            stand_in.owner = this;
+            stand_in.user = std::exchange(work.completion, &stand_in);
+            stand_in.work = &work;
+        }
+        if (work.kind == WorkKind::get_bcopy) {
+            Unpacking& unpacking = unpackings_.emplace_back(Unpacking{this, &work, work.unpack, work.unpack_arg});
+            work.unpack = unpacked;
+            work.unpack_arg = &unpacking;
+        }
+    });
+    active_ = true;
+}
+
+void Beside::end(unsigned found) {
+    active_ = false;
+    core_.handlers = handlers_;
+    for (const StandIn& stand_in : stand_ins_) {
+        if (stand_in.user && stand_in.work->completion == &stand_in) stand_in.work->completion = stand_in.user;
+    }
+    for (const Unpacking& unpacking : unpackings_) {
+        Work& work = *unpacking.work;
+        if (work.kind != WorkKind::get_bcopy || work.unpack_arg != &unpacking) continue;
+        work.unpack = unpacking.unpack;
+        work.unpack_arg = unpacking.arg;
+    }
+    stand_ins_.clear();
+    unpackings_.clear();
+    if (!found && kept_.empty()) return;
+    found_ += found;
+    core_.kept = true;
+}
+
+Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
+    constexpr Nanos kSlice = 200'000;
+    ++turns;
+    const Nanos start = core_.services.now();
+    begin();
+    for (unsigned i = 0; i < core_.adapter_count; ++i) core_.adapters[i].take_failure_events();
+    core_.observer->read_events();
+    unsigned found = 0;
+    bool again = false;
+    for (Nanos now = start; !is_full();) {
+        const unsigned before = found;
+        core_.alert = true; // looks everywhere; what is there to be done is found out anew
+        found += run_timers();
+        found += core_.progress.step();
+        if (again && found == before) break;
+        // Completions from before the request raise no event: so they are looked for once more behind it.
+        if (found == before) {
+            for (unsigned i = 0; i < core_.adapter_count; ++i) core_.adapters[i].tell_failures();
+            again = true;
+        } else {
+            again = false;
+        }
+        now = core_.services.now();
+        if (now - start >= kSlice) break;
+    }
+    const bool more = !again, busy = core_.observer->busy(), away = core_.alert;
+    end(found);
+    const Nanos now = core_.services.now();
+    if (more || busy) return {found, now + (is_full() ? kAway : kBusy)};
+    return {found, away ? now + kAway : 0};
+}
+
+Status Beside::keep(void* handler, void* data, std::size_t length, unsigned flags) {
+    const Handler& by = *static_cast<const Handler*>(handler);
+    Beside& self = *by.self;
+    Kept kept{.length = length, .am_id = by.am_id};
+    if (flags & kCallbackMayKeep) {
+        kept.data = static_cast<std::byte*>(data);
+    } else {
+        kept.copy = std::make_unique<std::byte[]>(length);
+        kept.data = kept.copy.get();
+        if (length) std::memcpy(kept.data, data, length);
+    }
+    self.kept_.push_back(std::move(kept));
+    ++self.kept_messages_;
+    ++self.kept;
+    return flags & kCallbackMayKeep ? Status::in_progress : Status::ok;
+}
+
+void Beside::completed(Completion* completion) {
+    StandIn& stand_in = *static_cast<StandIn*>(completion);
+    Beside& self = *stand_in.owner;
+    self.kept_.push_back({.completion = std::exchange(stand_in.user, nullptr), .status = stand_in.status});
+    ++self.kept;
+}
+
+void Beside::unpacked(void* arg, const void* data, std::size_t length) {
+    const Unpacking& unpacking = *static_cast<const Unpacking*>(arg);
+    Kept kept{.length = length, .unpack = unpacking.unpack, .arg = unpacking.arg};
+    kept.copy = std::make_unique<std::byte[]>(length);
+    kept.data = kept.copy.get();
+    std::memcpy(kept.data, data, length);
+    unpacking.owner->kept_.push_back(std::move(kept));
+    ++unpacking.owner->kept;
+}
+
+Completion* Beside::original(Completion* completion) {
+    return completion && completion->callback == completed ? static_cast<StandIn*>(completion)->user : completion;
+}
+
+// -- The program is back
+
+unsigned Beside::hand_out() {
+    core_.kept = false;
+    const std::vector<Kept> kept = std::exchange(kept_, {}); // callbacks may add to it
+    kept_messages_ = 0;
+    core_.recovery_steps += std::exchange(found_, 0); // whoever waits for room is woken after something has happened
+    for (const Kept& one : kept) {
+        if (one.completion) {
+            complete(one.completion, one.status);
+        } else if (one.unpack) {
+            one.unpack(one.arg, one.data, one.length);
+        } else {
+            const AmHandler& handler = core_.handlers[one.am_id];
+            const unsigned flags = one.copy ? 0 : kCallbackMayKeep;
+            const Status status = handler.callback(handler.arg, one.data, one.length, flags);
+            if (!one.copy && status != Status::in_progress)
+                core_.receiver.release(core_.layout.buffer_of_message(one.data - kHeader));
+        }
+    }
+    return static_cast<unsigned>(kept.size());
+}
+
+Status Beside::behind_kept(Status status, Completion* completion) {
+    if (status == Status::in_progress || status == Status::no_resource) return status;
+    if (completion) kept_.push_back({.completion = completion, .status = status});
+    return Status::in_progress;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,105 @@
+// Recovery beside a program that makes no call: somebody else does what progress() would, and what is the user's waits
+// for the user.
+//
+// A turn is all of progress: events, timers, completions, mail, recovery. Meanwhile nothing of the user's is called. A
+// message stays in its buffer. Completions and what is to be unpacked are noted. The next progress() hands all that out
+// in the order in which it came, before it polls. Errors of peers, room for those who wait, and the end of channels are
+// left to progress() as well. The data path pays nothing for this: for the time of a turn the table of handlers is
+// another one, and stand-ins take the place of the users' completions.
+//
+// Callers: recover() is for the caller of Interface::serve(), with Config::background and RecoveryConfig::thread, while
+// the program is outside of every call and stays there (host/turn.h). hand_out() is Progress's. So far only the
+// simulator does so, for nodes that compute. The UCX face does not mark its calls yet. Slow path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "uct_mp/channel/types.h"
+#include "uct_mp/host/services.h"
+
+namespace ucx_mp::channel {
+
+struct Core;
+struct Work;
+class Interface;
+
+class Beside {
+public:
+    explicit Beside(Core& core);
+
+    struct Recovered {
+        unsigned found = 0;
+        Nanos next = 0; // when another turn is wanted, though no descriptor says so; 0: not at all
+    };
+    // One turn, of 200 us at most, but for the last command to an adapter. `run_timers` calls what is due of
+    // Services::at.
+    Recovered recover(const std::function<unsigned()>& run_timers);
+    // Readable when adapters tell of a fault: recover() then. It reads them, or the program does.
+    [[nodiscard]] std::vector<int> fault_fds() const;
+    // The peer has told of one. With the lock held, but outside of a turn.
+    [[nodiscard]] bool fault_is_told() const;
+
+    [[nodiscard]] bool active() const { return active_; }
+    // Hands out what turns have kept; number of things. In progress().
+    unsigned hand_out();
+    // The answer of a flush: it is not over before everything kept has been handed out.
+    [[nodiscard]] Status behind_kept(Status status, Completion* completion);
+    // The user's, if this is a stand-in.
+    [[nodiscard]] static Completion* original(Completion* completion);
+
+    // -- What others read
+    std::uint64_t turns = 0, kept = 0; // ever
+
+private:
+    struct StandIn : Completion {
+        Beside* owner;
+        Completion* user; // null: it has been called
+        Work* work;
+    };
+    struct Unpacking {
+        Beside* owner;
+        Work* work;
+        UnpackFn unpack; // the user's
+        void* arg;
+    };
+    struct Kept {
+        std::byte* data = nullptr; // a message, or what is to be unpacked
+        std::size_t length = 0;
+        std::unique_ptr<std::byte[]> copy{}; // owns it; else a receive buffer does
+        Completion* completion = nullptr;
+        Status status = Status::ok;
+        UnpackFn unpack = nullptr;
+        void* arg = nullptr;
+        std::uint8_t am_id = 0;
+    };
+    struct Handler {
+        Beside* self;
+        std::uint8_t am_id;
+    };
+    static Status keep(void* handler, void* data, std::size_t length, unsigned flags); // an AmHandler's
+    static void completed(Completion* stand_in);
+    static void unpacked(void* unpacking, const void* data, std::size_t length);
+    void begin();
+    void end(unsigned found);
+    [[nodiscard]] bool is_full() const;
+
+    Core& core_;
+    bool active_ = false;
+    const AmHandler* handlers_ = nullptr; // the user's, while active
+    std::size_t kept_messages_ = 0;
+    unsigned found_ = 0; // in turns, since the program was here
+    std::vector<Kept> kept_;
+    Handler by_id_[kAmIds];
+    AmHandler keepers_[kAmIds];
+    std::deque<StandIn> stand_ins_;
+    std::deque<Unpacking> unpackings_;
+};
+
+[[nodiscard]] Beside& beside(Interface& of);
+
+} // namespace ucx_mp::channel
