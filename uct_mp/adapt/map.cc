@@ -33,31 +33,33 @@ double credits(double count, const Costs& costs, const Limits& limits) {
 
 Mapping rc_for(const std::vector<Source>& sources, const Costs& costs, const Limits& limits) {
     Mapping best;
-    std::vector<Choice> chosen;
+    std::size_t most = 0; // of the choices
     double gain = 0;
     for (const Source& source : sources) {
-        if (chosen.size() == limits.rc) break;
+        if (best.choices.size() == limits.rc) break;
         if (source.refuses_rc) continue;
         gain += costs.rc * source.count - (source.now == Service::rc ? 0 : costs.make_rc);
-        chosen.push_back({source.id, Service::rc});
-        if (gain > best.gain) best.gain = gain, best.choices = chosen;
+        best.choices.push_back({source.id, Service::rc});
+        if (gain > best.gain) best.gain = gain, most = best.choices.size();
     }
+    best.choices.resize(most);
     return best;
 }
 
 Mapping rings_for(const std::vector<Source>& sources, const Costs& costs, const Limits& limits) {
     Mapping best;
-    std::vector<Choice> chosen;
+    std::size_t most = 0; // of the choices
     double gain = 0, looked = 0;
     for (const Source& source : sources) {
-        if (chosen.size() == limits.rings) break;
+        if (best.choices.size() == limits.rings) break;
         gain += costs.ring * source.count - credits(source.count, costs, limits) -
                 (source.now == Service::dc_ring ? 0 : costs.make_ring);
         looked += looks(source, sources[0].count, limits);
-        chosen.push_back({source.id, Service::dc_ring});
+        best.choices.push_back({source.id, Service::dc_ring});
         if (const double all = gain - polling(sources[0].count, looked, costs); all > best.gain)
-            best.gain = all, best.choices = chosen;
+            best.gain = all, most = best.choices.size();
     }
+    best.choices.resize(most);
     return best;
 }
 

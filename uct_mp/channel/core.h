@@ -112,7 +112,6 @@ struct Core {
     DcPool dc;
 
     Rounds rounds;
-    Mailbox mail{attention}; // under the lock
 
     // The parts
     Progress progress;
@@ -138,6 +137,7 @@ struct Core {
     RingChoice ring_choice{*this};
     Ends ends{*this};
     Halves halves{*this};
+    Mailbox mail{attention}; // under the lock
     Peers peers{*this};
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };

@@ -123,16 +123,16 @@ bool Recoverer::names(Channel& channel) {
 
 void Recoverer::drop_lost(Channel& channel, std::span<Work* const> works) {
     if (!channel.wiring.recovery) return;
-    for (PathRecovery& r : channel.wiring.recovery->paths) {
-        std::vector<Work*> dropped;
+    std::vector<Work*> dropped;
+    for (PathRecovery& r : channel.wiring.recovery->paths)
         std::erase_if(r.lost, [&](const LostPut& put) {
             const bool named = std::ranges::find(works, put.work) != works.end();
             if (named) dropped.push_back(put.work);
             return named;
         });
-        for (Work* const work : dropped)
-            if (--work->open == 0) core_.works.finish_work(*work);
-    }
+    // Last: the user is told, and may do anything, so `works` may then stand for others.
+    for (Work* const work : dropped)
+        if (--work->open == 0) core_.works.finish_work(*work);
 }
 
 void Recoverer::check(Channel& channel) { all_.liveness.check(channel); }

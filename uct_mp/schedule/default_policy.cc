@@ -100,7 +100,7 @@ double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes,
     // Routes of a port wait for one another there, and behind it each for itself, since others use the fabric, too. So
     // it is half of what waits at the port, and half of what would if all its routes had as much.
     if (const Queue& port = queue[path.rail]; port.routes > 1 && limit > 0)
-        backlog = (port.bytes / std::max(limit, rate) + backlog * port.routes) / 2;
+        backlog = std::max(backlog, (port.bytes + backlog * rate * port.routes) / (2 * std::max(limit, rate)));
     // Latency contains the backlog that was there when it was measured: take the larger.
     return path.base_latency + std::max(excess, backlog) + bytes / rate;
 }

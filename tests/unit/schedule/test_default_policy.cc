@@ -156,6 +156,28 @@ BOOST_AUTO_TEST_CASE(what_nobody_asks_about_keeps_no_rail_away) {
     }
 }
 
+// Idle time is no credit: half a MiB that is placed now takes its time, whatever is still unsettled from before.
+BOOST_AUTO_TEST_CASE(idle_time_is_no_credit) {
+    std::vector<PathSetup> setup = equal_paths(2);
+    setup[1].rail = 1;
+    Peer peer("default", setup);
+    const PathIndex first = peer.scheduler.place(Direction::write, 1024);
+    peer.scheduler.observe({PathIndex(1 - first), Direction::write, 8, 0, 999'000, 1'000'000}); // it is 1 ms later
+    peer.scheduler.place_on(first, Direction::write, 512 * 1024);
+    BOOST_TEST(peer.places(4, 8192) == std::string(4, char('1' - first)));
+}
+
+// One route of a port has a quarter of the others' rate: what waits on it counts as long as it takes, and no longer.
+BOOST_AUTO_TEST_CASE(a_slow_route_counts_as_long_as_it_takes) {
+    std::vector<PathSetup> setup = weighted_paths({1, 1, 0.25});
+    setup[1].rail = setup[2].rail = 1;
+    for (PathSetup& path : setup) path.rail_rate = 1, path.latency = 2000;
+    Peer peer("default", setup);
+    peer.scheduler.place_on(0, Direction::write, 40'000);
+    peer.scheduler.place_on(2, Direction::write, 10'000); // 40 us there, 10 us of the port
+    BOOST_TEST(peer.places(4, 2048) == "1111");
+}
+
 // All routes have the same port, and others use the fabric behind it.
 BOOST_AUTO_TEST_CASE(a_window_uses_the_routes_of_a_port) {
     std::vector<PathSetup> setup = equal_paths(4);
