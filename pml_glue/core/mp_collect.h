@@ -69,6 +69,11 @@ typedef union __attribute__((aligned(16))) mp_collective_storage {
     uint64_t storage[MP_COLLECTIVE_BYTES / 8];
 } mp_collective_storage_t;
 
+/* Chooses who puts the parts of small operations: our processor, or an adapter where there are queues that wait
+ * (core/task_port.h) and nothing has to be combined on the way. `auto`: the adapter those of operations that do not
+ * block (`done` is set). Members may differ: how a part comes is its sender's choice. */
+typedef enum mp_engine { MP_ENGINE_AUTO, MP_ENGINE_HOST, MP_ENGINE_ADAPTER } mp_engine_t;
+
 typedef struct mp_group_config {
     uint32_t context, rank, ranks; /* the same context at all members, of no other group of any of them; 20 bits */
     const uint64_t* processes;     /* of the ranks; copied */
@@ -81,6 +86,8 @@ typedef struct mp_group_config {
     uint32_t digest;    /* of whatever else decides */
     size_t memory;  /* bytes of messages that come before their operation is called here, of all groups; may differ */
     unsigned peers; /* blocks of an all-to-all that are asked for, and that are put, at a time; may differ */
+    mp_engine_t engine; /* may differ */
+    unsigned after;     /* operations until there are such queues; may differ */
 } mp_group_config_t;
 
 /* Null: no memory, or the configuration makes no sense. At least two ranks. No message is sent. */

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "pml_glue/core/handlers.h"
+#include "pml_glue/core/task_port.h"
 
 namespace ucx_mp::glue {
 
@@ -154,6 +155,8 @@ public:
     [[nodiscard]] virtual std::unique_ptr<Exposed> expose(void* /*address*/, std::size_t /*length*/) { return nullptr; }
     // Whether a fence() costs messages: writes and messages go over several adapters. All our endpoints'.
     [[nodiscard]] virtual bool fences_cost() const { return false; }
+    // Null: no transport has queues that wait. Lives as long as the port.
+    [[nodiscard]] virtual TaskPort* tasks() { return nullptr; }
     // Returns the number of events found.
     virtual unsigned progress() = 0;
 

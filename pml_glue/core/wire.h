@@ -27,7 +27,7 @@
 
 namespace ucx_mp::glue::wire {
 
-inline constexpr std::uint8_t kWireVersion = 7;
+inline constexpr std::uint8_t kWireVersion = 8;
 
 enum Kind : MessageKind {
     kCompact = 1, // 8 bytes header (compact()), then the data

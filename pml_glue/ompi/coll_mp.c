@@ -175,6 +175,15 @@ static int component_register(void) {
     mca_coll_mp_component.in_flight = 16;
     parameter("in_flight", "Operations of a communicator that are under way; further ones wait. 2 to 32",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.in_flight);
+    mca_coll_mp_component.engine_name = "host";
+    parameter(
+        "engine",
+        "Who sends what small barriers, bcasts, allgathers, allreduces and scatters need: host; adapter, where it "
+        "waits for data (UCX_MP_TASKS, mp_info --check); auto: the adapter if the operation does not block",
+        MCA_BASE_VAR_TYPE_STRING, &mca_coll_mp_component.engine_name);
+    mca_coll_mp_component.after = 8;
+    parameter("after", "Operations of a communicator before it asks for queues that adapters execute",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.after);
     return OMPI_SUCCESS;
 }
 
@@ -215,6 +224,18 @@ static bool read_names(uint32_t* ours) {
     return true;
 }
 
+static bool read_engine(void) {
+    mca_coll_mp_component_t* const its = &mca_coll_mp_component;
+    static const char* const names[] = {"auto", "host", "adapter"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (its->engine_name != NULL && strcmp(its->engine_name, names[i]) == 0) {
+            its->engine = (mp_engine_t)i;
+            return true;
+        }
+    opal_output(0, "coll/mp: coll_mp_engine=%s: auto, host or adapter", its->engine_name ? its->engine_name : "");
+    return false;
+}
+
 static bool in_range(const char* name, size_t value, size_t least, size_t most) {
     if (value >= least && value <= most) return true;
     opal_output(0, "coll/mp: coll_mp_%s=%zu: from %zu to %zu", name, value, least, most);
@@ -231,7 +252,7 @@ static bool forces_algorithms(void) {
 static int component_init(bool progress_threads, bool threads) {
     (void)progress_threads, (void)threads;
     mca_coll_mp_component_t* const its = &mca_coll_mp_component;
-    if (!read_names(&its->ours) || !in_range("small", its->small, 0, 65536) ||
+    if (!read_names(&its->ours) || !read_engine() || !in_range("small", its->small, 0, 65536) ||
         !in_range("halving", its->halving, 0, 1 << 20) || !in_range("in_flight", its->in_flight, 2, 32) ||
         !in_range("eager", its->eager, 0, 65536) || !in_range("peers", its->peers, 1, 1024))
         return OMPI_ERR_NOT_AVAILABLE;

@@ -62,7 +62,9 @@ typedef struct mca_coll_mp_component {
     int priority;
     char* enable;
     size_t small, halving, eager, memory;
-    unsigned in_flight, peers;
+    unsigned in_flight, peers, after;
+    char* engine_name;
+    mp_engine_t engine;
 } mca_coll_mp_component_t;
 OMPI_DECLSPEC extern mca_coll_mp_component_t mca_coll_mp_component;
 

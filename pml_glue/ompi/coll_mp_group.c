@@ -65,7 +65,9 @@ static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t*
                                       .eager = mca_coll_mp_component.eager,
                                       .digest = module->ours,
                                       .memory = mca_coll_mp_component.memory,
-                                      .peers = mca_coll_mp_component.peers};
+                                      .peers = mca_coll_mp_component.peers,
+                                      .engine = mca_coll_mp_component.engine,
+                                      .after = mca_coll_mp_component.after};
     module->group = mp_group_create(mca_pml_mp.core, &config);
     free(processes);
     return module->group;

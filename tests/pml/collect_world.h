@@ -8,6 +8,7 @@
 
 #include "pml_glue/core/collect/group.h"
 #include "tests/pml/fake_port.h"
+#include "tests/pml/fake_tasks.h"
 
 namespace ucx_mp::glue::test {
 
@@ -174,17 +175,25 @@ struct Member {
 struct CollectWorld {
     static constexpr std::size_t kSmall = 2000, kHalving = 5000, kEager = 100;
     FakeNetwork network;
+    FakeAdapters adapters;
     std::vector<Member> members;
     std::vector<std::string> reports;
     std::size_t memory = std::size_t{64} << 20; // of groups that are made from now on
     std::size_t eager = kEager;
+    mp_engine_t engine = MP_ENGINE_HOST;
+    unsigned after = 0;
 
-    CollectWorld(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER)
-        : network(seed), members(count) {
+    // `waits`: whose adapters do; of none.
+    CollectWorld(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER,
+                 bool (*waits)(unsigned member) = nullptr)
+        : network(seed), adapters(seed), members(count) {
         network.no_room = seed % 3 == 0 ? 0 : 2 + seed % 5;
         for (unsigned i = 0; i < count; ++i) {
             Member& member = members[i];
             member.port = std::make_unique<FakePort>(network);
+            if (waits)
+                member.port->task_port =
+                    std::make_unique<FakeTaskPort>(adapters, waits(i) ? TaskPort::Can::yes : TaskPort::Can::no);
             const mp_hooks_t hooks{
                 .argument = this,
                 .pack = Under::pack,
@@ -239,9 +248,12 @@ struct CollectWorld {
                                                .eager = eager,
                                                .digest = digest,
                                                .memory = memory,
-                                               .peers = 1 + context % 4});
+                                               .peers = 1 + context % 4,
+                                               .engine = engine,
+                                               .after = after});
     }
     void progress() {
+        adapters.step();
         for (Member& member : members) progress(member);
     }
     void progress(Member& member) {

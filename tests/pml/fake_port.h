@@ -270,6 +270,8 @@ public:
         return std::make_unique<FakeExposed>(network_);
     }
     [[nodiscard]] bool fences_cost() const override { return network_.fences_cost; }
+    [[nodiscard]] TaskPort* tasks() override { return task_port.get(); }
+    std::unique_ptr<TaskPort> task_port; // if it is set
     void drain() override {}
     [[nodiscard]] std::uint64_t now() const override { return time_ += tick; }
     std::uint64_t tick = 0; // ns from one look at the clock to the next

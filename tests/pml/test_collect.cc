@@ -163,8 +163,10 @@ struct Simple {
     std::vector<unsigned> who;
     std::vector<Group*> groups;
     std::list<std::vector<Under>> rounds;
-    explicit Simple(std::uint32_t seed, unsigned ranks, std::uint64_t watch_interval = MP_NEVER)
-        : world(seed, ranks, watch_interval) {
+    explicit Simple(std::uint32_t seed, unsigned ranks, std::uint64_t watch_interval = MP_NEVER,
+                    bool (*waits)(unsigned) = nullptr)
+        : world(seed, ranks, watch_interval, waits) {
+        if (waits) world.engine = MP_ENGINE_ADAPTER;
         for (unsigned i = 0; i < ranks; ++i) who.push_back(i);
         for (unsigned i = 0; i < ranks; ++i) groups.push_back(world.group(i, 9, who, 16));
     }
@@ -192,7 +194,8 @@ struct Simple {
 BOOST_AUTO_TEST_CASE(dead_members) {
     for (std::uint32_t seed = 1; seed <= 160; ++seed) {
         BOOST_TEST_CONTEXT("seed " << seed) {
-            Simple simple(seed, 3 + seed % 10, 1000);
+            Simple simple(
+                seed, 3 + seed % 10, 1000, seed % 3 ? nullptr : +[](unsigned) { return true; });
             CollectWorld& world = simple.world;
             const auto ranks = static_cast<unsigned>(world.members.size());
             for (Member& member : world.members) member.port->tick = 1000;
@@ -427,7 +430,7 @@ BOOST_AUTO_TEST_CASE(no_group) {
 BOOST_AUTO_TEST_CASE(forged) {
     for (std::uint32_t seed = 1; seed <= 300; ++seed) {
         BOOST_TEST_CONTEXT("seed " << seed) {
-            Simple simple(seed, 2 + seed % 4);
+            Simple simple(seed, 2 + seed % 4, MP_NEVER, seed % 2 ? +[](unsigned) { return true; } : nullptr);
             CollectWorld& world = simple.world;
             const auto ranks = static_cast<unsigned>(world.members.size());
             // A question may name any memory: the network's keys are of memory that was told.
@@ -452,7 +455,7 @@ BOOST_AUTO_TEST_CASE(forged) {
                 for (unsigned lies = world.dice(6); lies > 0 && !heard.empty(); --lies) {
                     auto [kind, data] = heard[world.dice(static_cast<unsigned>(heard.size()))];
                     if (world.dice(2))
-                        kind = static_cast<MessageKind>(wire::kPart + world.dice(wire::kBroken - wire::kPart + 1));
+                        kind = static_cast<MessageKind>(wire::kPart + world.dice(wire::kQueue - wire::kPart + 1));
                     if (kind == wire::kBroken && world.dice(10)) continue;
                     for (unsigned bits = world.dice(4); bits > 0 && !data.empty(); --bits)
                         data[world.dice(static_cast<unsigned>(data.size()))] ^= std::byte{1} << world.dice(8);

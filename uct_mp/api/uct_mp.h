@@ -73,7 +73,8 @@ ucs_status_t uct_mp_iface_query_adapters(uct_iface_h iface, unsigned* count);
  * must never pass a value that somebody waits for. A word follows its data if both came over one queue.
  *
  * Nothing happens unless these functions are called. The adapter has to be one that waits for data (raw requests
- * of the mlx5 interface); trying shows whether it is. That has been tried with the emulated adapter only.
+ * of the mlx5 interface); trying shows whether it is. That has been tried with the emulated adapter only, so others
+ * have such queues only with UCX_MP_TASKS=y.
  *
  * Threads: that of the interface's worker. All queues of an interface are gone when it closes: a handle must not be
  * used afterwards, not even to destroy it. Bounded: so many queues per rail and requests per adapter, see the errors of
@@ -95,9 +96,9 @@ typedef struct uct_mp_task_queue_attr {
 
 /*
  * Whether a rail (by its number, from 0) has an adapter that waits. The first call begins a self-test of some
- * milliseconds. UCS_INPROGRESS: call progress and ask again. UCS_ERR_UNSUPPORTED: it does not, or not an interface of
- * mp_rc or mp_dc. UCS_ERR_UNREACHABLE: it cannot be tried now, as its port is down, its adapter has died or lacks
- * something. UCS_ERR_INVALID_PARAM: no such rail. UCS_ERR_NO_MEMORY.
+ * milliseconds. UCS_INPROGRESS: call progress and ask again. UCS_ERR_UNSUPPORTED: it does not, or UCX_MP_TASKS
+ * switches it off, or not an interface of mp_rc or mp_dc. UCS_ERR_UNREACHABLE: it cannot be tried now, as its port is
+ * down, its adapter has died or lacks something. UCS_ERR_INVALID_PARAM: no such rail. UCS_ERR_NO_MEMORY.
  */
 ucs_status_t uct_mp_tasks_query(uct_iface_h iface, unsigned rail);
 /* Takes completions of all queues, and goes on with self-tests. Returns the number of completions. */
@@ -135,6 +136,8 @@ ucs_status_t uct_mp_task_word(uct_mp_task_queue_h queue, uint64_t value, uint64_
  * empty.
  */
 ucs_status_t uct_mp_task_post(uct_mp_task_queue_h queue);
+/* Drops requests that were added and not posted: the next task begins anew. */
+void uct_mp_task_forget(uct_mp_task_queue_h queue);
 
 /* `size`: sizeof(*attr) of the caller. After uct_mp_tasks_progress(). */
 ucs_status_t uct_mp_task_queue_query(uct_mp_task_queue_h queue, uct_mp_task_queue_attr_t* attr, size_t size);

@@ -36,8 +36,13 @@ struct MdOptions {
     int packet_numbers; // ucs_ternary_auto_value_t
     int apm;            // ucs_ternary_auto_value_t
     char *watch_interval, *hold_down, *reopen_interval, *partition_timeout, *port_timeout;
+    unsigned tasks; // TasksMode
     char *protocol, *features;
 };
+
+// Queues that wait (uct_mp.h): on adapters that they have been tried with, or on none, or on all. In each case only
+// where the self-test passes.
+enum class TasksMode : unsigned { automatic, no, yes };
 
 struct IfaceOptions {
     char *segment, *inline_bytes;

@@ -171,7 +171,7 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
 unsigned Iface::adapters() const { return static_cast<unsigned>(md_.devices().devices().size()); }
 
 Tasks& Iface::tasks() {
-    if (!tasks_) tasks_ = std::make_unique<Tasks>(md_.devices(), services_);
+    if (!tasks_) tasks_ = std::make_unique<Tasks>(md_.devices(), services_, md_.tasks_mode());
     return *tasks_;
 }
 

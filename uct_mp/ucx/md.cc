@@ -80,6 +80,7 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
     const bool good = read_options(options, domain, config_, said);
     advice::say(said);
     if (!good) return UCS_ERR_INVALID_PARAM;
+    tasks_mode_ = static_cast<TasksMode>(options.tasks);
     if (const ucs_status_t status = init_fork(options.fork_init); status != UCS_OK) return status;
 
     std::string error;

@@ -103,6 +103,7 @@ public:
     [[nodiscard]] const verbs::KeyTable& keys() const { return keys_; }
     // The domain's part; interfaces add theirs.
     [[nodiscard]] const channel::Config& config() const { return config_; }
+    [[nodiscard]] TasksMode tasks_mode() const { return tasks_mode_; }
     [[nodiscard]] std::size_t packed_key_size() const;
     [[nodiscard]] ucs_linear_func_t registration_cost() const { return reg_cost_; }
     void show_in_vfs();
@@ -136,6 +137,7 @@ private:
     verbs::DeviceSet devices_;
     verbs::KeyTable keys_;
     channel::Config config_;
+    TasksMode tasks_mode_ = TasksMode::automatic;
     void* cache_ = nullptr;
     std::size_t cache_alignment_ = 0; // bytes, of the cache's regions
     ucs_linear_func_t reg_cost_{};

@@ -40,11 +40,18 @@ std::uint32_t key_of(const uct_mp_task_queue& q, uct_rkey_t rkey) {
 
 } // namespace
 
-Tasks::Tasks(const verbs::DeviceSet& devices, Services& services) : pool(devices, services, {}), devices_(devices) {}
+Tasks::Tasks(const verbs::DeviceSet& devices, Services& services, TasksMode mode)
+    : pool(devices, services, {}), devices_(devices), mode_(mode) {}
 Tasks::~Tasks() = default;
 
 const verbs::Rail* Tasks::rail(unsigned index) const {
     return index < devices_.rails().size() ? &devices_.rails()[index] : nullptr;
+}
+
+// By the names of those that queues have been tried with. Only the emulated adapter so far.
+bool Tasks::wanted(const verbs::Rail& rail) const {
+    if (mode_ != TasksMode::automatic) return mode_ == TasksMode::yes;
+    return devices_.device_of(rail).name.starts_with("softhca_");
 }
 
 Status Tasks::create(const verbs::Rail& rail, unsigned depth, uct_mp_task_queue*& out) {
@@ -67,6 +74,10 @@ TASKS_API ucs_status_t uct_mp_tasks_query(uct_iface_h iface, unsigned rail) {
         Tasks& all = Iface::of(iface).tasks();
         const verbs::Rail* which = all.rail(rail);
         if (!which) return UCS_ERR_INVALID_PARAM;
+        if (!all.wanted(*which)) {
+            ucs_debug("mp: %s is not asked whether it waits for data: UCX_MP_TASKS", which->name.c_str());
+            return UCS_ERR_UNSUPPORTED;
+        }
         switch (all.pool.can_wait(*which)) {
         case tasks::Waits::yes:
             return UCS_OK;
@@ -143,6 +154,8 @@ TASKS_API ucs_status_t uct_mp_task_word(uct_mp_task_queue_h queue, uint64_t valu
 }
 
 TASKS_API ucs_status_t uct_mp_task_post(uct_mp_task_queue_h queue) { return status(queue->queue->post()); }
+
+TASKS_API void uct_mp_task_forget(uct_mp_task_queue_h queue) { queue->queue->forget(); }
 
 TASKS_API ucs_status_t uct_mp_task_queue_query(uct_mp_task_queue_h queue, uct_mp_task_queue_attr_t* attr, size_t size) {
     if (!attr) return UCS_ERR_INVALID_PARAM;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "uct_mp/tasks/pool.h"
+#include "uct_mp/ucx/config.h"
 
 struct uct_mp_task_queue;
 
@@ -12,10 +13,11 @@ namespace ucx_mp::face {
 
 class Tasks {
 public:
-    Tasks(const verbs::DeviceSet& devices, Services& services);
+    Tasks(const verbs::DeviceSet& devices, Services& services, TasksMode mode);
     ~Tasks(); // ends all queues
 
     [[nodiscard]] const verbs::Rail* rail(unsigned index) const; // null: there is none
+    [[nodiscard]] bool wanted(const verbs::Rail& rail) const;    // else its adapter is not tried
     Status create(const verbs::Rail& rail, unsigned depth, uct_mp_task_queue*& out);
     void destroy(const uct_mp_task_queue* queue);
 
@@ -23,6 +25,7 @@ public:
 
 private:
     const verbs::DeviceSet& devices_;
+    const TasksMode mode_;
     std::vector<std::unique_ptr<uct_mp_task_queue>> queues_;
 };
 

@@ -27,6 +27,8 @@ template <class T> [[nodiscard]] std::string choice(const char* const* names, T 
 // Variables that mp_dc alone has, without headings. Their defaults.
 [[nodiscard]] std::vector<Variable> dc_variables(const channel::Config& defaults);
 
+[[nodiscard]] Variable tasks_variable();
+
 // For tests of nodes with different releases.
 [[nodiscard]] std::vector<Variable> protocol_variables();
 

@@ -448,6 +448,7 @@ std::vector<Variable> make_domain() {
     add_scheduling(out, defaults);
     add_memory(out, defaults);
     add_faults(out, defaults);
+    out.add(tasks_variable());
     for (Variable& variable : protocol_variables()) out.add(std::move(variable));
     return out.take();
 }

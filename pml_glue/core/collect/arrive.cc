@@ -69,6 +69,8 @@ std::size_t least(MessageKind kind) {
         return sizeof(wire::CancelHeader);
     case wire::kBroken:
         return sizeof(wire::BrokenHeader);
+    case wire::kQueue:
+        return sizeof(wire::QueueHeader);
     default:
         return sizeof(std::uint64_t);
     }
@@ -84,6 +86,7 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
         return cancel(header);
     }
     Group* const group = find(name.context);
+    if (kind == wire::kQueue) return on_queue(group, name, data, length);
     if (!group) return keep_stranger(name.context, kind, data, length);
     if (name.check != group->check_) {
         if (kind == wire::kReady) refuse(data); // who asks waits for an answer
@@ -114,8 +117,9 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
 void Group::arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length) {
     if (broken_) return;
     std::uint64_t number = 0;
+    const bool twice = triggered_ && triggered_->has_arena(); // of a queue that has failed, and is here already
     if (!rules_.find(arrival.name.number, wire::kNumberMask, number))
-        return all_.dropped("a part is of an operation that is over, or far ahead");
+        return twice ? void() : all_.dropped("a part is of an operation that is over, or far ahead");
     Slot& slot = slots_[rules_.slot(number)];
     if (slot.operation && slot.operation->number == number) [[likely]]
         return place(*slot.operation, arrival);
@@ -130,6 +134,7 @@ void Group::place(GroupOperation& operation, const Arrival& arrival) {
     const unsigned edge = arrival.name.edge;
     const Plan& plan = operation.plan->plan;
     if (arrival.name.collective != static_cast<std::uint32_t>(operation.collective)) return lose(wire::kNobody);
+    if (triggered_ && operation.arrived >> edge & 1) return; // as in arrive()
     if (plan.place_of[edge] == Plan::kNoTake || operation.arrived >> edge & 1)
         return all_.dropped("a part is for no take");
     const Action& action = plan.actions[plan.place_of[edge]];

@@ -17,6 +17,7 @@ void Group::lose(std::uint64_t process) {
     gone_ = process;
     ++all_.counts_.broken;
     for (Slot& slot : slots_) all_.forget(slot.early);
+    if (triggered_) triggered_->stop();
     if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
     char line[160];
     if (process == wire::kNobody)
@@ -108,12 +109,23 @@ void Groups::peer_failed(Peer& peer) {
 void Groups::waits_for(std::vector<Peer*>& peers) {
     for (const auto& group : groups_) {
         if (!group) continue;
-        for (const Group::Slot& slot : group->slots_)
-            if (slot.operation && slot.operation->exchange)
-                slot.operation->exchange->waits_for(peers);
-            else if (slot.operation && !group->broken_ &&
-                     slot.operation->at < slot.operation->plan->plan.actions.size())
-                if (Peer* const peer = group->partner(*slot.operation)) peers.push_back(peer);
+        for (const Group::Slot& slot : group->slots_) {
+            GroupOperation* const operation = slot.operation;
+            if (!operation) continue;
+            if (operation->exchange) {
+                operation->exchange->waits_for(peers);
+                continue;
+            }
+            if (group->broken_) continue;
+            Peer* peer = nullptr;
+            if (operation->plan->shape.triggered) {
+                if (const Action* const missing = group->triggered_->waits_for(*operation))
+                    peer = group->connect(missing->partner);
+            } else if (operation->at < operation->plan->plan.actions.size()) {
+                peer = group->partner(*operation);
+            }
+            if (peer) peers.push_back(peer);
+        }
     }
 }
 

@@ -38,6 +38,9 @@ bool makes_sense(const mp_group_config_t& config) {
 Group::Group(Groups& all, const mp_group_config_t& config)
     : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
       check_(check_of(config)), small_each_(config.small / config.ranks), rules_(config.in_flight),
+      triggered_(config.engine != MP_ENGINE_HOST && all.tasks_ && config.small <= Triggered::kMostSmall
+                     ? std::make_unique<Triggered>(*this, *all.tasks_, all.triggered_counts_)
+                     : nullptr),
       eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
       exchanges_(rules_.slots()) {}
 
@@ -178,10 +181,20 @@ KeptPlan& Group::find_plan(const Shape& shape) {
     oldest->shape = shape;
     make_plan(shape, oldest->plan);
     oldest->partners.assign(oldest->plan.actions.size(), nullptr);
+    if (shape.triggered) find_triggered(shape, oldest->plan, oldest->puts);
     return *(recent = oldest);
 }
 
-Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks) : engine_(engine), hooks_(hooks) {
+// From the first operation of its kind with work in the arena on, none has it elsewhere.
+KeptPlan& Group::triggered_plan_of(Collective collective, std::uint32_t root) {
+    KeptPlan* const recent = recent_[static_cast<unsigned>(collective)];
+    const Shape shape{
+        .collective = collective, .ranks = config_.ranks, .rank = config_.rank, .root = root, .triggered = true};
+    return recent && recent->shape == shape ? *recent : find_plan(shape);
+}
+
+Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks)
+    : engine_(engine), tasks_(port.tasks()), hooks_(hooks) {
     port.handle(wire::kPart, on_part, this);
     port.handle(wire::kBlock, on<wire::kBlock>, this);
     port.handle(wire::kPair, on<wire::kPair>, this);
@@ -189,6 +202,7 @@ Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks) : engine_(en
     port.handle(wire::kArrived, on<wire::kArrived>, this);
     port.handle(wire::kCancel, on<wire::kCancel>, this);
     port.handle(wire::kBroken, on<wire::kBroken>, this);
+    port.handle(wire::kQueue, on<wire::kQueue>, this);
     engine.observe(*this);
 }
 
@@ -232,6 +246,10 @@ unsigned Groups::look() {
     if (std::exchange(looking_, true)) return 0;
     if (!tells_.empty()) [[unlikely]]
         tell();
+    if (!triggers_.empty()) [[unlikely]] {
+        tasks_->progress();
+        for (Triggered* one : triggers_) one->serve();
+    }
     unsigned count = 0;
     for (unsigned left = listed_; left > 0 && first_; --left) {
         GroupOperation& operation = *first_;
@@ -303,6 +321,14 @@ std::string Groups::statistics() const {
     add("early", counts_.early);
     add("queued", counts_.queued);
     add("broken", counts_.broken);
+    if (const Triggered::Counts& its = triggered_counts_; its.queues) {
+        if (its.operations) add("triggered", its.operations);
+        add("tasks", its.tasks);
+        add("waits", its.waits);
+        add("queues", its.queues);
+        add("queues ended", its.ended);
+        add("resent", its.resent);
+    }
     return text + " dropped " + std::to_string(counts_.dropped);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "pml_glue/core/collect/exchange.h"
+#include "pml_glue/core/collect/triggered.h"
 #include "pml_glue/core/plan/slot_rules.h"
 
 namespace ucx_mp::glue {
@@ -26,6 +27,7 @@ struct KeptPlan {
     Shape shape{};
     Plan plan;
     std::vector<Peer*> partners; // of each action; null: not looked for yet
+    std::vector<TriggeredPut> puts;
     unsigned users = 0;
     std::uint64_t used = 0; // when last, in operations
 };
@@ -89,6 +91,7 @@ public:
 private:
     friend class Groups;
     friend class Exchange;
+    friend class Triggered;
     struct Slot {
         GroupOperation* operation = nullptr; // that has begun
         std::byte* work = nullptr;           // of the pool, that it has
@@ -112,6 +115,7 @@ private:
             return *recent;
         return find_plan({.collective = collective, .ranks = config_.ranks, .rank = config_.rank, .root = root});
     }
+    [[nodiscard]] KeptPlan& triggered_plan_of(Collective collective, std::uint32_t root);
     [[nodiscard]] KeptPlan& find_plan(const Shape& shape);
     [[nodiscard]] GroupOperation& new_barrier();
     [[nodiscard]] Exchange& new_exchange(std::uint64_t number);
@@ -141,7 +145,8 @@ private:
     const std::uint32_t check_;
     const std::size_t small_each_;
     SlotRules rules_;
-    const std::size_t eager_; // of a block of an exchange: what all may send unasked has room
+    std::unique_ptr<Triggered> triggered_; // null: the host does all
+    const std::size_t eager_;              // of a block of an exchange: what all may send unasked has room
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<KeptPlan>> plans_;
     KeptPlan* recent_[kCollectives] = {};
@@ -171,9 +176,10 @@ public:
 private:
     friend class Group;
     friend class Exchange;
+    friend class Triggered;
     // A message that waits for room, or for the program.
     struct Tell {
-        static constexpr std::size_t kMost = 24;
+        static constexpr std::size_t kMost = sizeof(wire::QueueHeader) + wire::kMostKeys;
         std::uint64_t process; // to whom
         MessageKind kind;
         std::size_t length;
@@ -190,6 +196,7 @@ private:
     // arrive.cc
     void handle(MessageKind kind, const std::byte* data, std::size_t length);
     void cancel(const wire::CancelHeader& header);
+    void on_queue(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
     // False: there is no room.
     [[nodiscard]] bool keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length);
     void keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length);
@@ -223,6 +230,7 @@ private:
     [[nodiscard]] bool holds(const Peer& peer) const override;
 
     Engine& engine_;
+    TaskPort* const tasks_; // null: there are no queues that wait
     const mp_hooks_t hooks_;
     std::vector<std::unique_ptr<Group>> groups_;                       // by context
     EarlyList strangers_;                                              // of groups that are not made yet
@@ -235,6 +243,9 @@ private:
     unsigned listed_ = 0;
     bool looking_ = false;
     std::vector<Tell> tells_;
+    std::vector<Triggered*> triggers_; // of groups that have an arena
+    std::size_t arena_bytes_ = 0;      // of all groups
+    Triggered::Counts triggered_counts_;
     struct Counts {
         std::uint64_t operations[2][kCollectives] = {}; // blocking, and not
         std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, puts = 0, put_bytes = 0,

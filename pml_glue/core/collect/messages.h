@@ -12,6 +12,7 @@
 //     <-------- cancel    of a group that is broken: what is not on its way yet must not come any more. Answered by an
 //                         arrived, also by who does not have the group
 //     broken --------->   a member is gone: all operations of the group fail. Passed on once, along all edges
+//     queue  <-------->   to have a queue that waits along an edge, and of its end (triggered.h)
 #pragma once
 
 #include "pml_glue/core/plan/plan.h"
@@ -19,7 +20,7 @@
 
 namespace ucx_mp::glue::wire {
 
-// 14 to 20 are for collective operations.
+// 14 to 21 are for collective operations.
 enum CollectKind : MessageKind {
     kPart = 14,    // 8 bytes PartName, then the data
     kBlock = 15,   // BlockHeader, then data
@@ -28,6 +29,7 @@ enum CollectKind : MessageKind {
     kArrived = 18, // ArrivedHeader
     kCancel = 19,  // CancelHeader
     kBroken = 20,  // BrokenHeader
+    kQueue = 21,   // QueueHeader, then keys
 };
 
 // 64 bits: 20 of context, 20 of number, 6 of edge, 4 of collective, 14 of check.
@@ -104,5 +106,26 @@ struct [[gnu::packed]] BrokenHeader {
 inline constexpr std::uint64_t kNobody = UINT64_MAX;     // members call different operations
 inline constexpr std::uint64_t kNoRoom = UINT64_MAX - 1; // for what came before its operation was called
 static_assert(sizeof(BrokenHeader) == 16);
+
+enum class QueueSays : std::uint8_t {
+    ask = 1, // along an out-edge: may there be a queue? With our half
+    grant,   // yes: the other half, where its words and slots are, and their keys
+    refuse,  // no, or not now
+    ended,   // along an out-edge: our half is dead
+    dead,    // so is the other one: what has not come will not come
+};
+struct [[gnu::packed]] QueueHeader {
+    std::uint64_t name;    // context, edge and check
+    std::uint64_t process; // who says it
+    QueueSays says;
+    std::uint8_t rail;       // ask: of ours
+    std::uint16_t key_bytes; // that follow
+    std::uint32_t flag;      // dead: there is no such group any more, so all has come. refuse: may be asked again soon
+    std::uint64_t address;   // grant: of the arena
+    std::uint64_t from;      // grant: the first operation whose parts belong there
+    std::byte half[TaskQueue::kHalf];
+};
+static_assert(sizeof(QueueHeader) == 72);
+inline constexpr std::size_t kMostKeys = 256; // bytes
 
 } // namespace ucx_mp::glue::wire

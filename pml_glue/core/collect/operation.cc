@@ -35,7 +35,13 @@ std::size_t pack_block(void* out, void* argument) {
 } // namespace
 
 void Group::begin(GroupOperation& operation) {
-    KeptPlan& plan = plan_of(operation.collective, operation.shown.root);
+    bool triggered = false;
+    if (triggered_) [[unlikely]] {
+        triggered_->prepare(operation.number);
+        triggered = triggered_->has(operation.collective, operation.number);
+    }
+    KeptPlan& plan = triggered ? triggered_plan_of(operation.collective, operation.shown.root)
+                               : plan_of(operation.collective, operation.shown.root);
     operation.name = wire::pack({.context = config_.context,
                                  .number = static_cast<std::uint32_t>(operation.number) & wire::kNumberMask,
                                  .edge = 0,
@@ -51,7 +57,9 @@ void Group::begin(GroupOperation& operation) {
     assert(!slot.operation);
     slot.operation = &operation;
     operation.work = operation.own;
-    if (bytes > GroupOperation::kOwn) {
+    if (triggered) [[unlikely]] {
+        operation.work = triggered_->work(operation.number);
+    } else if (bytes > GroupOperation::kOwn) {
         operation.work = slot.work = all_.work(bytes);
         slot.work_bytes = bytes;
     }
@@ -70,6 +78,8 @@ void Group::begin(GroupOperation& operation) {
     }
     if (slot.early.first) [[unlikely]]
         all_.again(std::exchange(slot.early, {}));
+    if (triggered && !broken_) [[unlikely]]
+        triggered_->begin(operation);
     if (operation.listed) [[unlikely]] // a member is gone, or what has come breaks the group, or is of an exchange
         return;
     advance(operation);
@@ -86,6 +96,8 @@ void Group::advance(GroupOperation& operation) {
     for (; operation.at < actions.size(); ++operation.at) {
         const Action& action = actions[operation.at];
         switch (action.what) {
+        case Action::What::adapter:
+            return triggered_->advance(operation);
         case Action::What::put:
             if (!put(operation, action)) return;
             break;

@@ -21,6 +21,7 @@ public:
         plan.outputs.clear();
         plan.blocks = 0;
         std::fill(std::begin(plan.place_of), std::end(plan.place_of), Plan::kNoTake);
+        if (shape.triggered) plan.actions.push_back({.what = Action::What::adapter});
     }
     void make() {
         switch (shape_.collective) {

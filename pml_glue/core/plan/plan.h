@@ -51,16 +51,18 @@ inline constexpr unsigned kCollectives = 12; // the last one's number + 1
 struct Shape {
     Collective collective{};
     std::uint32_t ranks = 0, rank = 0, root = 0; // root: 0 where there is none
+    bool triggered = false;                      // begins with Action::What::adapter
     [[nodiscard]] bool operator==(const Shape&) const = default;
 };
 
 // `from`, `to`, `count`: blocks.
 struct Action {
     enum class What : std::uint8_t {
-        put,  // `count` blocks at `from`, to `partner`
-        take, // to `to`: the blocks of the partner's put with this edge
-        fold, // the block at `to` becomes: block at `from`, operator, block at `to`
-        copy, // `count` blocks at `from`, to `to`
+        put,     // `count` blocks at `from`, to `partner`
+        take,    // to `to`: the blocks of the partner's put with this edge
+        fold,    // the block at `to` becomes: block at `from`, operator, block at `to`
+        copy,    // `count` blocks at `from`, to `to`
+        adapter, // the first of all: core/collect/triggered.h does the steps behind it
     };
     What what{};
     std::uint8_t edge = 0; // names the take, below kEdges; the same at both sides, once per rank and plan

@@ -141,6 +141,7 @@ bool UctPort::open(const Config& config, std::string& error) {
 }
 
 UctPort::~UctPort() {
+    tasks_.reset();
     lanes_.clear();
     if (worker_) uct_worker_destroy(worker_);
     if (async_) ucs_async_context_destroy(async_);
@@ -292,6 +293,13 @@ std::unique_ptr<Exposed> UctPort::expose(void* address, std::size_t length) {
             lane->transport() != "self")
             exposed->add(*lane, address, length);
     return exposed;
+}
+
+TaskPort* UctPort::tasks() {
+    for (const auto& lane : lanes_)
+        if (!tasks_ && (lane->transport() == "mp_rc" || lane->transport() == "mp_dc"))
+            tasks_ = std::make_unique<UctTasks>(*lane);
+    return tasks_.get();
 }
 
 bool UctPort::fences_cost() const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "pml_glue/core/uct/endpoint.h"
+#include "pml_glue/core/uct/uct_tasks.h"
 
 namespace ucx_mp::glue {
 
@@ -36,6 +37,7 @@ public:
     [[nodiscard]] std::unique_ptr<Exposed> expose(void* address, std::size_t length) override;
     unsigned progress() override { return uct_worker_progress(worker_); }
     [[nodiscard]] bool fences_cost() const override;
+    [[nodiscard]] TaskPort* tasks() override;
     void drain() override;
     [[nodiscard]] std::string traffic() const override;
 
@@ -47,6 +49,7 @@ private:
     ucs_async_context_t* async_ = nullptr;
     uct_worker_h worker_ = nullptr;
     std::vector<std::unique_ptr<Lane>> lanes_;
+    std::unique_ptr<UctTasks> tasks_; // when it has been asked for
     std::vector<UctEndpoint*> endpoints_;
     FailureListener* listener_ = nullptr;
     std::uint64_t host_ = 0;

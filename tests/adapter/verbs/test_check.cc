@@ -64,6 +64,7 @@ const char* const kApm = "automatic path migration (APM)";
 const char* const kPsn = "rq_psn is told truthfully";
 const char* const kGrow = "completion queues grow";
 const char* const kStamps = "completion time stamps";
+const char* const kWaits = "queues that wait for data";
 
 // Of TCP: nobody listens there. This test runs on two fabrics at a time.
 std::string free_port() {
@@ -90,7 +91,7 @@ bool has_two_ports() { // per adapter: a second route
 BOOST_AUTO_TEST_CASE(a_good_adapter) {
     const Output out = mp_info("--check");
     BOOST_CHECK_EQUAL(out.code, 0);
-    for (const char* check : {kRead, kLast, kWithin, kAcross, kDc, kPsn, kGrow, kStamps})
+    for (const char* check : {kRead, kLast, kWithin, kAcross, kDc, kPsn, kGrow, kStamps, kWaits})
         BOOST_CHECK_EQUAL(out.verdict(check), "yes");
     BOOST_CHECK_EQUAL(out.verdict(kApm), has_two_ports() ? "yes" : "no");
 }
@@ -122,6 +123,7 @@ BOOST_AUTO_TEST_CASE(what_an_adapter_lacks) {
     breaks("lacks resize on", "lacks resize off", kGrow, "no", 0);
     breaks("lacks dc on", "lacks dc off", kDc, "no", 0);
     breaks("lacks apm on", "lacks apm off", kApm, "no", 0);
+    breaks("lacks wait on", "lacks wait off", kWaits, "no", 0);
     Restore restore{{"fault lacks srq off " + kHere}};
     softhca("fault lacks srq on " + kHere);
     const Output out = mp_info("--check");

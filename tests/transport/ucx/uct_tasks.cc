@@ -73,6 +73,11 @@ BOOST_AUTO_TEST_CASE(a_task_from_end_to_end) {
         BOOST_REQUIRE(uct_mp_task_write(q, &mine.words[8], 8000, mine.memh, theirs.at(8), theirs.rkey.rkey) == UCS_OK);
         BOOST_REQUIRE(uct_mp_task_word(q, 6, theirs.at(0), theirs.rkey.rkey) == UCS_OK);
         BOOST_TEST(uct_mp_task_word(q, 6, theirs.at(0), UCT_INVALID_RKEY) == UCS_ERR_UNREACHABLE);
+        uct_mp_task_forget(q); // and again
+        BOOST_TEST(uct_mp_task_post(q) == UCS_ERR_INVALID_PARAM);
+        BOOST_REQUIRE(uct_mp_task_wait(q, &mine.words[0], mine.memh, 5) == UCS_OK);
+        BOOST_REQUIRE(uct_mp_task_write(q, &mine.words[8], 8000, mine.memh, theirs.at(8), theirs.rkey.rkey) == UCS_OK);
+        BOOST_REQUIRE(uct_mp_task_word(q, 6, theirs.at(0), theirs.rkey.rkey) == UCS_OK);
         BOOST_REQUIRE(uct_mp_task_post(q) == UCS_OK);
         BOOST_TEST(!domain.until([&] { return uct_mp_tasks_progress(a.iface), theirs.look(0) != 0; }, 0.01));
         for (std::size_t i = 8; i < 1008; ++i) mine.words[i] = i;
@@ -107,6 +112,16 @@ BOOST_AUTO_TEST_CASE(a_task_from_end_to_end) {
         BOOST_TEST(uct_mp_task_post(q) == UCS_ERR_IO_ERROR);
         uct_mp_task_queue_destroy(q);
         if (rail == 0) uct_mp_task_queue_destroy(r); // the other one with its interface
+    }
+}
+
+BOOST_AUTO_TEST_CASE(only_if_wanted) {
+    for (const auto& [wish, expected] : {std::pair{"n", UCS_ERR_UNSUPPORTED}, {"y", UCS_OK}, {"auto", UCS_OK}}) {
+        Domain domain(Options{{"TASKS", wish}});
+        Interface a(domain, "mp_rc");
+        BOOST_TEST(asked(domain, a.iface, 0) == expected);
+        uct_mp_task_queue_h q = nullptr;
+        BOOST_TEST(uct_mp_task_queue_create(a.iface, 0, 16, &q) == expected);
     }
 }
 

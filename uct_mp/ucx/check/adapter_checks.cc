@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "uct_mp/host/services.h"
+#include "uct_mp/tasks/pool.h"
 #include "uct_mp/ucx/check/checks.h"
 #include "uct_mp/verbs/clock_fit.h"
 
@@ -36,6 +37,7 @@ void Checks::adapter(Lane& lane) {
                  lane.granted_inline, device.max_qp_wr);
     resize(device);
     clocks(lane);
+    waits(lane);
     // Checks without traffic.
     report_.feature("mp_dc (UCX_TLS)", device.has_dc);
     report_.feature("delivery times by the adapters' clocks", device.has_timestamps);
@@ -80,6 +82,29 @@ void Checks::clocks(Lane& lane) {
                      "%.1f us away from the host's clock: measured rates are wrong; set UCX_MP_POLICY=round_robin, "
                      "which needs none",
                      static_cast<double>(worst) * 1e-3);
+}
+
+// Nobody relies on it: without, hosts do what such queues would.
+void Checks::waits(const Lane& lane) {
+    const char* what = "queues that wait for data";
+    HostClock clock;
+    tasks::Pool pool(it_.side().devices(), clock, {});
+    tasks::Waits is = pool.can_wait(*lane.rail);
+    while (is == tasks::Waits::trying) { // bounded by the pool's patience
+        (void)pool.poll();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        is = pool.can_wait(*lane.rail);
+    }
+    report_.feature("collectives by adapters (UCX_MP_TASKS)", is == tasks::Waits::yes);
+    if (is == tasks::Waits::yes)
+        report_.line(what, Verdict::yes,
+                     "a write goes when a word has its value, not before: adapters may execute "
+                     "collectives");
+    else if (is == tasks::Waits::no)
+        report_.line(what, Verdict::no, "%s: processors execute collectives", pool.why_not(*lane.rail).c_str());
+    else
+        report_.line(what, Verdict::no, "a queue cannot be made now (%s): processors execute collectives",
+                     std::strerror(errno));
 }
 
 void Checks::dynamic_target(Lane& lane) {

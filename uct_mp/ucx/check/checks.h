@@ -24,6 +24,7 @@ private:
     // adapter_checks.cc
     void resize(const verbs::Device& device);
     void clocks(Lane& lane);
+    void waits(const Lane& lane);
     void dynamic_target(Lane& lane);
     [[nodiscard]] bool write_and_send(ibv_qp* dci, ibv_ah* to, const Message& target, Lane& lane);
     void packet_numbers(Lane& lane);

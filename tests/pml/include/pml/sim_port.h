@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "pml/sim_tasks.h"
 #include "pml_glue/core/port.h"
 #include "simulator/cluster.h"
 
@@ -170,6 +171,10 @@ public:
         return exposed;
     }
     [[nodiscard]] bool fences_cost() const override { return cluster_.node(node_).devices().devices().size() > 1; }
+    [[nodiscard]] glue::TaskPort* tasks() override {
+        if (!tasks_) tasks_ = std::make_unique<SimTasks>(cluster_.node(node_));
+        return tasks_.get();
+    }
     unsigned progress() override { return 0; }
     void drain() override {}
     [[nodiscard]] std::uint64_t now() const override { return static_cast<std::uint64_t>(cluster_.world.now()); }
@@ -189,6 +194,7 @@ private:
     }
     Cluster& cluster_;
     const unsigned node_;
+    std::unique_ptr<SimTasks> tasks_;
     std::vector<SimEndpoint*> endpoints_;
     glue::FailureListener* listener_ = nullptr;
 };
