@@ -133,6 +133,7 @@ Status Core::open(std::string& error) {
     connect::ControlConfig with;
     with.terms = parts.own_terms();
     with.transport = config.transport;
+    with.names = config.names;
     with.min_version = config.min_version;
     with.max_version = config.max_version;
     with.paths = config.paths;

@@ -155,8 +155,8 @@ void Peers::established(Connection& connection) {
 
 void Peers::failed(Connection& connection, Status status, const char* why) {
     const bool wanted = channel_of(connection).usage.endpoints != 0;
-    core_.services.say(wanted ? LogLevel::error : LogLevel::info, "cannot connect to peer %016llx: %s",
-                       static_cast<unsigned long long>(connection.peer.uid), why);
+    core_.services.say(wanted ? LogLevel::error : LogLevel::info, "cannot connect to %s: %s",
+                       connect::describe(connection).c_str(), why);
     // A silent peer is as good as one whose adapter is silent.
     const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
     tell({.what = Mail::What::failed, .channel = &channel_of(connection), .status = told});
@@ -244,6 +244,8 @@ void Peers::establish(Channel& channel) {
 }
 
 void Peers::describe_self(Connection& connection) const {
+    connection.names = core_.config.names;
+    connection.names.ports = connect::port_names(core_.rails);
     connection.remote_rails.clear();
     for (const verbs::Rail& rail : core_.rails) {
         path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
