@@ -10,7 +10,7 @@ namespace ucx_mp::recover {
 Recoverer::Recoverer(Core& core)
     : core_(core), failure(core, *this), rail_events(core, *this), jobs(core, *this), exchange(core, *this),
       numbers(core, *this), joining(core, *this), demand(core, *this), reopening(core, *this), renewal(core, *this),
-      migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this) {}
+      migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this), reports(core) {}
 
 std::unique_ptr<channel::Observer> Recoverer::make(Core& core) { return std::make_unique<Recoverer>(core); }
 
@@ -271,6 +271,9 @@ void Recoverer::describe(const Channel& channel, channel::ChannelStatistics& out
         out.paths[i].failures = r->paths[i].failures;
         out.paths[i].returns = r->paths[i].returns;
         out.paths[i].life = r->paths[i].life;
+        if (channel.wiring.paths[i].phase == Phase::up || channel.wiring.paths[i].phase == Phase::absent) continue;
+        out.paths[i].cause = r->paths[i].cause;
+        out.paths[i].down_for = core_.services.now() - r->paths[i].since;
     }
 }
 

@@ -22,6 +22,7 @@
 #include "uct_mp/recover/renewal.h"
 #include "uct_mp/recover/reopening.h"
 #include "uct_mp/recover/replay.h"
+#include "uct_mp/recover/reports.h"
 #include "uct_mp/recover/watchdog.h"
 
 namespace ucx_mp::recover {
@@ -95,6 +96,7 @@ public:
     Watchdog watchdog;
     Replay replay;
     Liveness liveness;
+    Reports reports;
 };
 
 } // namespace ucx_mp::recover
