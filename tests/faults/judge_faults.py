@@ -141,10 +141,10 @@ def log_lines(session):
 def counts(session):
     """What happened to paths, over all processes; also prints it."""
     lines = log_lines(session)
-    events = {"down": r": down: ", "up again": r": up again after", "no path": r"no path to \w+ is left",
+    events = {"down": r" is down: ", "up again": r" is up again after", "no path": r"no path to .* is left",
               "there again": r"softhca_\d is there again"}
     found = {name: sum(bool(re.search(pattern, line)) for line in lines) for name, pattern in events.items()}
-    causes = Counter(cause for line in lines for cause in re.findall(r": down: (.*)$", line))
+    causes = Counter(cause for line in lines for cause in re.findall(r" is down: (.*)$", line))
     print(", ".join(f"{name}: {n}" for name, n in found.items()) + "; causes: " +
           ", ".join(f"{cause} {n}" for cause, n in causes.most_common(6)), flush=True)
     return found

@@ -173,9 +173,8 @@ void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
         ++core_.receiver.dropped;
         return;
     }
-    core_.services.say(LogLevel::error,
-                       "peer %016llx has refused an atomic operation: not in memory that it offers (any more)",
-                       static_cast<unsigned long long>(channel.uid));
+    core_.services.say(LogLevel::error, "%s has refused an atomic operation: not in memory that it offers (any more)",
+                       connect::describe(channel.connection).c_str());
     core_.failures.fail_channel(channel, Status::connection_reset);
 }
 

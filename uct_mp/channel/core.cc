@@ -135,6 +135,7 @@ Status open(Core& core, std::string& error) {
     }
     connect::ControlConfig with;
     with.terms = core.parts.own_terms();
+    with.names = core.config.names;
     with.transport = core.config.transport;
     with.min_version = core.config.min_version;
     with.max_version = core.config.max_version;

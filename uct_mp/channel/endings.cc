@@ -159,8 +159,8 @@ bool Endings::judge_leaver(Channel& channel) {
         return false;
     }
     if (!may_be_lost(channel)) return end_quietly(channel, false), false;
-    core_.services.say(LogLevel::info, "peer %016llx has closed while something was under way to it",
-                       static_cast<unsigned long long>(channel.uid));
+    core_.services.say(LogLevel::info, "%s has closed while something was under way to it",
+                       connect::describe(channel.connection).c_str());
     core_.failures.fail_channel(channel, Status::connection_reset);
     return false;
 }

@@ -98,6 +98,7 @@ struct AdaptConfig {
 
 struct Config : link::QueueSizes {
     connect::Transport transport = connect::Transport::rc; // the setting by which interfaces find each other
+    connect::Names names;                                  // what peers call us in lines; none: they are not told
     // The kinds that its paths may have; none: that of the transport. With both, a channel to another such interface
     // has paths of both at once (path::PathConfig::rc_paths). No variable of the user's sets it yet.
     path::Kinds kinds = path::Kinds::none;

@@ -56,10 +56,9 @@ void Parts::agree(Channel& channel) {
     if (theirs.segment >= ours.segment) return;
     channel.gates |= gate::parts;
     if (!whole) whole = std::make_unique<std::byte[]>(ours.segment);
-    core_.services.say(LogLevel::info,
-                       "SEG_SIZE is %u here and %u at peer %016llx: large messages go in up to %u parts",
+    core_.services.say(LogLevel::info, "SEG_SIZE is %u here and %u at %s: large messages go in up to %u parts",
                        core_.config.segment, theirs.segment - std::min(theirs.segment, kMaxUserHeader),
-                       static_cast<unsigned long long>(channel.uid), most_parts(channel));
+                       connect::describe(channel.connection).c_str(), most_parts(channel));
 }
 
 // The peer waits when as many of its own are under way.
@@ -172,8 +171,8 @@ void Parts::join_part(Channel& channel, const MessageHeader& header, const std::
     if (!(channel.connection.features & connect::feature::parts) || total > channel.connection.peer_segment)
         return core_.receiver.broken(channel, "parts of a message that is larger than it has told", total);
     if ((!joining.buffer || total > joining.capacity) && !grow_joined(channel, static_cast<std::uint32_t>(total))) {
-        core_.services.say(LogLevel::error, "no memory for a message of %llu bytes of peer %016llx: its channel ends",
-                           static_cast<unsigned long long>(total), static_cast<unsigned long long>(channel.uid));
+        core_.services.say(LogLevel::error, "no memory for a message of %llu bytes of %s: its channel ends",
+                           static_cast<unsigned long long>(total), connect::describe(channel.connection).c_str());
         return core_.failures.fail_channel(channel, Status::no_memory);
     }
     std::memcpy(core_.layout.message(joining.buffer) + kHeader + joining.bytes, payload, bytes);

@@ -154,8 +154,8 @@ void Peers::established(Connection& connection) {
 
 void Peers::failed(Connection& connection, Status status, const char* why) {
     const bool wanted = core_.directory.channel_of(connection).usage.endpoints != 0;
-    core_.services.say(wanted ? LogLevel::error : LogLevel::info, "cannot connect to peer %016llx: %s",
-                       static_cast<unsigned long long>(connection.peer.uid), why);
+    core_.services.say(wanted ? LogLevel::error : LogLevel::info, "cannot connect to %s: %s",
+                       connect::describe(connection).c_str(), why);
     // A silent peer is as good as one whose adapter is silent.
     const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
     core_.mail.tell({.what = Mail::What::failed, .channel = &core_.directory.channel_of(connection), .status = told});

@@ -69,10 +69,9 @@ void Receiver::drop_forged(const Channel& channel) {
     const Nanos now = core_.services.now();
     if (now < next_forged_line) return;
     next_forged_line = now + kPause;
-    core_.services.say(
-        LogLevel::warn,
-        "a message in the name of peer %016llx has come by other ways than its own: dropped (%llu so far)",
-        static_cast<unsigned long long>(channel.uid), static_cast<unsigned long long>(forged));
+    core_.services.say(LogLevel::warn,
+                       "a message in the name of %s has come by other ways than its own: dropped (%llu so far)",
+                       connect::describe(channel.connection).c_str(), static_cast<unsigned long long>(forged));
 }
 
 // By another queue pair, or from another peer, than the message before.
@@ -253,9 +252,8 @@ void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* fr
         }
         // It is acknowledged by the adapter, so it would be missing for ever.
         if (!stored) {
-            core_.services.say(LogLevel::error,
-                               "no memory for a message of peer %016llx that came early: its channel ends",
-                               static_cast<unsigned long long>(channel.uid));
+            core_.services.say(LogLevel::error, "no memory for a message of %s that came early: its channel ends",
+                               connect::describe(channel.connection).c_str());
             core_.failures.fail_channel(channel, Status::no_memory);
             return;
         }
@@ -277,8 +275,8 @@ void Receiver::drop_early(ReceiveBuffer* buffer) {
 }
 
 void Receiver::broken(Channel& channel, const char* what, std::uint64_t detail) {
-    core_.services.say(LogLevel::error, "peer %016llx has sent %s (%llu): its channel ends",
-                       static_cast<unsigned long long>(channel.uid), what, static_cast<unsigned long long>(detail));
+    core_.services.say(LogLevel::error, "%s has sent %s (%llu): its channel ends",
+                       connect::describe(channel.connection).c_str(), what, static_cast<unsigned long long>(detail));
     core_.failures.fail_channel(channel, Status::connection_reset);
 }
 

@@ -302,9 +302,8 @@ void Rings::inspect(RingIn& ring) {
         found += link::wipe_foreign_entry(ring.memory, ring.shape, ring.key, slot, channel.expected);
     if (!found) return;
     foreign_ += found;
-    core_.services.say(LogLevel::warn,
-                       "somebody else than peer %016" PRIx64 " has written into its ring: ignored, it gets another one",
-                       channel.uid);
+    core_.services.say(LogLevel::warn, "somebody else than %s has written into its ring: ignored, it gets another one",
+                       connect::describe(channel.connection).c_str());
     if (ring.state >= State::leaving || !core_.failures.recoverable(channel)) return;
     note_left(*channel.rings);
     take_back(channel);

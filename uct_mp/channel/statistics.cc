@@ -7,6 +7,8 @@
 
 namespace ucx_mp::channel {
 
+std::string describe(const Channel& channel) { return connect::describe(channel.connection); }
+
 void Interface::statistics(Statistics& out) const {
     Core& m = *core_;
     const std::lock_guard lock(m.services);
@@ -32,6 +34,7 @@ void Interface::statistics(Statistics& out) const {
         if (m.directory.channels.is_free(slot)) continue;
         ChannelStatistics& to = out.channels.emplace_back();
         to.peer_uid = channel->connection.peer.uid;
+        to.peer = channel->connection.names;
         to.state = channel->connection.state;
         to.rails_known = channel->self || m.control->knows_rails(channel->connection);
         to.sent = channel->next_sequence;
@@ -57,6 +60,7 @@ void Interface::statistics(Statistics& out) const {
             path.kind = sub.kind;
             path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
             path.remote_lid = connection.remote_lid(i);
+            path.remote_port = connect::describe_port(connection, connection.remote_rail_index(i));
             path.from = rail.ethernet ? verbs::to_string(rail.gid) : std::to_string(path.local_lid);
             path.to = rail.ethernet ? verbs::to_string(connection.remote_rail(i).gid) : std::to_string(path.remote_lid);
             path.qp_number = sub.queue[0] && sub.queue[0]->qp ? sub.queue[0]->qp->qp_num : 0;
@@ -66,6 +70,9 @@ void Interface::statistics(Statistics& out) const {
             path.write_rate = state.account[0].rate;
             path.read_rate = state.account[1].rate;
             path.latency = state.latency;
+            path.write_rate_known = state.account[0].sampled_at != 0;
+            path.read_rate_known = state.account[1].sampled_at != 0;
+            path.latency_known = state.latency_at != 0;
             path.written = sub.bytes[0];
             path.read = sub.bytes[1];
             path.requests = sub.requests;
@@ -77,6 +84,7 @@ void Interface::statistics(Statistics& out) const {
             if (channel->wiring.scheduler->paths().is_spare(static_cast<PathIndex>(i))) path.carries = "spare";
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
+        to.cut_off = !channel->self && channel->wiring.scheduler && channel->wiring.scheduler->paths().usable() == 0;
         m.observer->describe(*channel, to);
     }
 }

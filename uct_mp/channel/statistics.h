@@ -20,16 +20,20 @@ struct PathStatistics {
     std::uint32_t qp_number = 0;                 // DC: of the initiator in use
     path::Kind kind = path::Kind::rc;
     schedule::PathState state = schedule::PathState::up;
-    double weight = 0, write_rate = 0, read_rate = 0;  // bytes/ns
-    double latency = 0;                                // ns
-    std::uint64_t written = 0, read = 0, requests = 0; // bytes, bytes, count
-    std::uint64_t in_flight = 0;                       // bytes
+    double weight = 0, write_rate = 0, read_rate = 0;                              // bytes/ns
+    double latency = 0;                                                            // ns
+    bool write_rate_known = false, read_rate_known = false, latency_known = false; // measured: else a first guess
+    std::uint64_t written = 0, read = 0, requests = 0;                             // bytes, bytes, count
+    std::uint64_t in_flight = 0;                                                   // bytes
     const char* carries =
         "all"; // or, with a path for each on its route, "writes" or "reads"; "spare": nothing while others are up
     std::uint32_t failures = 0, returns = 0, migrations = 0;
     unsigned posted = 0;         // requests not yet reaped on its queue pair
     const char* recovery = "up"; // path::Phase
     std::uint32_t life = 0;
+    std::string remote_port;     // for people, as the peer calls it if it has told that
+    const char* cause = nullptr; // of its latest failure, if it is down or on its way back; and
+    Nanos down_for = 0;
 };
 
 // A path now, for plots over time. Times as Services::now() tells them, 0: never.
@@ -97,7 +101,9 @@ struct TransitionStatistics {
 
 struct ChannelStatistics {
     std::uint64_t peer_uid = 0;
+    connect::Names peer;
     connect::State state = connect::State::closed;
+    bool cut_off = false;               // no path is left
     bool rails_known = true;            // by the peer: as they are now
     std::uint32_t acked = 0, gates = 0; // next number that the peer waits for; channel.h: gate
     bool parked = false;                // its connection has been given back (Interface::park), and
@@ -147,6 +153,9 @@ struct Interface::Statistics {
     std::uint64_t transitions = 0;             // ever
     std::vector<TransitionStatistics> history; // the latest of them, oldest first
 };
+
+// The peer, for lines: "node7 rank 4", or its number.
+[[nodiscard]] std::string describe(const Channel& channel);
 
 // DC: so many initiators could be made, of all rails; an adapter may have fewer than are wished for. RC: 0.
 [[nodiscard]] std::size_t count_initiators(Interface& of);

@@ -70,6 +70,8 @@ void Takeover::establish(Channel& channel) {
 }
 
 void Takeover::describe_self(Connection& connection) const {
+    connection.names = core_.config.names;
+    connection.names.ports = connect::port_names(core_.rails);
     connection.remote_rails.clear();
     for (const verbs::Rail& rail : core_.rails) {
         path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
@@ -113,8 +115,8 @@ void Takeover::connect_self(Channel& channel) {
         status = core_.ends.connect_end(connection, i);
     if (ucx_mp::failed(status)) {
         core_.services.say(channel.usage.endpoints ? LogLevel::error : LogLevel::info,
-                           "cannot connect to peer %016llx: loop-back queue pairs can't be made",
-                           static_cast<unsigned long long>(connection.peer.uid));
+                           "cannot connect to %s: loop-back queue pairs can't be made",
+                           connect::describe(connection).c_str());
         core_.failures.fail_channel(channel, status);
         return;
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cinttypes>
 #include <cstdio>
 #include <utility>
 
@@ -89,8 +88,8 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
 void Client::say_waiting(const Connection& c) {
     if (said_ || c.parked) return;
     said_ = true;
-    plane_.services.say(LogLevel::warn, "mp: %s peer %016" PRIx64 ": waiting, %s at most (UCX_MP_%s_CONNECT_TIMEOUT)",
-                        plane_.outbox.route(c, 0) ? "no answer from" : "no active port leads to", c.peer.uid,
+    plane_.services.say(LogLevel::warn, "mp: %s %s: waiting, %s at most (UCX_MP_%s_CONNECT_TIMEOUT)",
+                        plane_.outbox.route(c, 0) ? "no answer from" : "no active port leads to", describe(c).c_str(),
                         seconds(plane_.config.timeout).c_str(), plane_.config.transport == Transport::dc ? "DC" : "RC");
 }
 
@@ -296,9 +295,8 @@ void Client::refused(Connection& c, const Message& m) {
 void Client::refused_without_proof(const Connection& c, const Message& m) {
     ++plane_.counters.late;
     if (m.reason != wire::Reason::version || c.state != State::requesting || std::exchange(said_version_, true)) return;
-    plane_.services.say(LogLevel::warn,
-                        "mp: peer %016" PRIx64 " says that it speaks %s of the handshake, we %s: waiting, %s at most",
-                        c.peer.uid, range(m.min_version, m.max_version).c_str(),
+    plane_.services.say(LogLevel::warn, "mp: %s says that it speaks %s of the handshake, we %s: waiting, %s at most",
+                        describe(c).c_str(), range(m.min_version, m.max_version).c_str(),
                         range(plane_.identity.address.min_version, plane_.identity.address.max_version).c_str(),
                         seconds(plane_.config.timeout).c_str());
 }

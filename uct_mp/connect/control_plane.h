@@ -46,6 +46,7 @@
 #include <vector>
 
 #include "uct_mp/connect/address.h"
+#include "uct_mp/connect/names.h"
 #include "uct_mp/connect/terms.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
@@ -145,6 +146,7 @@ struct Connection {
     std::uint64_t probe_address = 0; // the peer's; 0: it has none. Keys: RemoteRail::probe_key
     std::uint32_t peer_window = 0, peer_ring = 0, peer_segment = 0;
     path::Kinds peer_kinds = path::Kinds::none; // those of the peer
+    Names names;                                // the peer's; for lines and tables only
     std::uint64_t dc_tag = 0;                   // messages to the peer begin with it, if wants_tag()
     std::uint64_t own_dc_tag = 0;               // messages to us begin with it, if we have DC targets
     // The control plane's own
@@ -382,7 +384,8 @@ struct ControlConfig {
     std::uint64_t seed = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion; // for tests
     std::uint8_t reserved = 0; // for tests: in all reserved bytes of our messages, as a later version may write them
-    std::vector<std::uint8_t> tail; // for tests: of our requests and replies (wire::Part)
+    std::vector<std::uint8_t> tail; // for tests: of our requests and replies (wire::Part), before the parts of `names`
+    Names names;                    // ours; `ports`: those of `devices`
 };
 
 struct ControlCounters { // messages

@@ -13,7 +13,10 @@ std::size_t gids(std::span<const path::RemoteRail> rails) {
     return std::size_t(std::ranges::count_if(rails, [](const auto& r) { return verbs::is_set(r.gid); }));
 }
 
-Identity::Identity(Plane& plane) : dct_numbers(plane.config.dct_numbers), plane_(plane) {}
+Identity::Identity(Plane& plane) : names(plane.config.names), dct_numbers(plane.config.dct_numbers), plane_(plane) {
+    // An empty tail tells nothing.
+    if (!names.host.empty() || names.rank >= 0) names.ports = port_names(plane.devices.rails());
+}
 
 void Identity::choose() {
     std::uint64_t secrets[3]; // uid, cookie and Q_Key, the first packet numbers: none tells anything about another
@@ -108,6 +111,7 @@ void Identity::take_terms(Connection& c, const Message& m) const {
     c.peer_window = m.terms.window;
     c.peer_ring = m.terms.ring;
     c.peer_segment = m.terms.segment;
+    c.names = read_names(m.tail);
 }
 
 std::uint32_t Identity::next_transaction() { return newest_transaction = next_number(newest_transaction); }

@@ -31,6 +31,7 @@ public:
     [[nodiscard]] std::uint32_t next_transaction();
 
     InterfaceAddress address;
+    Names names;                          // as peers are told
     std::vector<path::RemoteRail> rails;  // ours, as the others see them
     std::uint32_t rails_number = 0;       // of this list; 0: the first one, wraps to 1
     path::TargetNumbers dct_numbers;      // mp_dc: present ones

@@ -55,7 +55,11 @@ void Outbox::add_tail(const Connection& c, Message& m) const {
     const std::size_t bytes = m.kind == wire::Kind::request
                                   ? wire::request_size(m.rails.size(), gids(m.rails))
                                   : wire::reply_size(m.rails.size(), gids(m.rails), m.paths.size());
-    if (bytes + plane_.config.tail.size() <= room) m.tail = plane_.config.tail;
+    if (bytes + plane_.config.tail.size() > room) return;
+    m.tail = plane_.config.tail;
+    const std::size_t left = std::min(room - bytes, wire::kMaxTail) - m.tail.size();
+    const std::vector<std::uint8_t> names = pack_names(plane_.identity.names, left);
+    m.tail.insert(m.tail.end(), names.begin(), names.end());
 }
 
 // Pairs of rails that reach each other, ordered so that consecutive ones differ on both sides where they can. When

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cinttypes>
-#include <cstdio>
 #include <utility>
 
 #include "uct_mp/connect/plane.h"
@@ -28,25 +26,6 @@ namespace {
         return to == State::accepting || to == State::closed;
     }
     return false;
-}
-
-// States for log lines.
-std::string describe(const Connection& c) {
-    char text[96];
-    std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
-    std::string line = text;
-    std::uint16_t lid = 0;
-    verbs::Gid gid{};
-    const auto look = [&](const auto& rail) {
-        if (lid || verbs::is_set(gid)) return;
-        lid = rail.lid;
-        gid = rail.gid;
-    };
-    std::ranges::for_each(std::span(c.peer.control, c.peer.count), look);
-    std::ranges::for_each(c.remote_rails, look);
-    if (lid) line += " (LID " + std::to_string(lid) + ")";
-    if (verbs::is_set(gid)) line += " (" + verbs::to_string(gid) + ")";
-    return line;
 }
 
 } // namespace

@@ -113,13 +113,25 @@ struct __attribute__((packed)) Proof {
 static_assert(sizeof(Proof) == 16);
 inline constexpr std::uint8_t kProofSince = 6;
 
-// Behind the lists of a request or a reply may stand a tail of such parts, which later libraries use: u8 value[length]
-// follows. None is known today.
+// Behind the lists of a request or a reply may stand a tail of such parts: u8 value[length] follows. Each may be
+// missing, and what a reader does not know it skips.
+enum class PartKind : std::uint8_t {
+    host = 1,  // of the sender: characters, at most kMaxHostName
+    rank = 2,  // in its job: u32
+    ports = 3, // names of its rails, in their order: PortName each
+};
 struct __attribute__((packed)) Part {
     std::uint8_t kind;
     std::uint8_t length; // of the value in bytes
 };
 inline constexpr std::size_t kMaxTail = 96; // bytes, of all parts
+
+// A name in PartKind::ports. u8 rest[length] follows.
+struct __attribute__((packed)) PortName {
+    std::uint8_t shared; // characters that it begins with as the name before it; of the first: 0
+    std::uint8_t length; // of the rest; both together at most 64
+};
+static_assert(sizeof(PortName) == 2);
 
 // A port of the sender; path::RemoteRail. Behind it, if it is RoCE: u8 gid[16].
 struct __attribute__((packed)) Rail {

@@ -356,12 +356,12 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     all_.joining.find_spares(channel);
     if (alone) all_.failure.note(channel, Transition::What::reached, kNoPath, recovery.partition_since);
     all_.failure.note(channel, Transition::What::up, path, r.since);
-    core_.services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up%s after %.3f ms", path,
-                       channel.uid,
-                       r.failures                                ? " again"
-                       : all_.demand.is_on_demand(channel, path) ? ", as it is wanted"
-                                                                 : ", its port has come up",
-                       static_cast<double>(now - r.since) * 1e-6);
+    all_.reports.tell(channel, path, "is up%s after %.3f ms",
+                      r.failures                                ? " again"
+                      : all_.demand.is_on_demand(channel, path) ? ", as it is wanted,"
+                                                                : ", its port has come up,",
+                      static_cast<double>(now - r.since) * 1e-6);
+    if (alone) all_.reports.reached(channel);
     all_.failure.list_recovering(channel);
     all_.demand.refresh(channel);
     if (r.greet) greet(channel, path);

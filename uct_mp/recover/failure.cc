@@ -128,6 +128,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     if (stays || (channel.gates & gate::failed)) return; // failed: by a callback, if the adapter is gone
     r.since = now;
     if (!r.retired) {
+        r.cause = cause;
         ++r.failures;
         r.flaps = r.came_up && now - r.came_up < core_.config.recovery.hold_down ? r.flaps + 1 : 0;
     }
@@ -138,7 +139,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     if (Path& sub = channel.wiring.paths[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
     if (channel.gates & gate::failed) return;
     note(channel, Transition::What::down, path, 0, 0, cause);
-    core_.services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
+    all_.reports.tell(channel, path, "is down: %s", cause);
     if (channel.wiring.scheduler->paths().usable() == 0 && !recovery.partition) {
         all_.liveness.no_path_left(channel);
         for (PathIndex i = 0; i < channel.wiring.path_count; ++i)
@@ -304,9 +305,9 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
             break;
         default:
             core_.services.say(LogLevel::error,
-                               "an atomic operation of the adapter to %016" PRIx64 " was lost with its path; "
+                               "an atomic operation of the adapter to %s was lost with its path; "
                                "UCX_MP_ATOMICS=target survives that",
-                               channel.uid);
+                               connect::describe(channel.connection).c_str());
             work->status = Status::io_error;
             if (--work->open == 0) core_.works.finish_work(*work);
             core_.failures.fail_channel(channel, Status::io_error);

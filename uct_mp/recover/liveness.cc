@@ -16,7 +16,7 @@
 namespace ucx_mp::recover {
 
 namespace {
-constexpr Nanos kHearing = 1'000'000; // before we say that no path is left
+constexpr Nanos kHearing = 1'000'000; // before no path counts as left
 } // namespace
 
 // The peer's verdict: the one place that decides what becomes of a peer to which no path is left. One whose process
@@ -37,16 +37,15 @@ void Liveness::no_path_left(Channel& channel) {
     judge_peer(channel);
     all_.failure.note(channel, Transition::What::cut_off, kNoPath);
     channel.wiring.recovery->partition_since = now;
-    channel.wiring.recovery->partition = core_.services.at(now + kHearing, [this, &channel] { warn(channel); });
+    channel.wiring.recovery->partition = core_.services.at(now + kHearing, [this, &channel] { report(channel); });
 }
 
-void Liveness::warn(Channel& channel) {
+void Liveness::report(Channel& channel) {
     Recovery& recovery = *channel.wiring.recovery;
     recovery.partition = 0;
     if (channel.wiring.scheduler->paths().usable()) return;
     const bool has_left = channel.ending.leaving && !channel.ending.goodbye.idle;
-    core_.services.say(channel.usage.endpoints && !has_left ? LogLevel::warn : LogLevel::info,
-                       "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
+    if (!has_left) all_.reports.cut_off(channel);
     look_again(channel, recovery.partition_since);
 }
 
@@ -64,9 +63,7 @@ void Liveness::still_no_path(Channel& channel) {
     if (channel.wiring.scheduler->paths().usable()) return; // a suspect has turned out to be good
     const Nanos now = core_.services.now(), timeout = core_.config.recovery.partition_timeout;
     if (timeout && now - recovery.partition_since >= timeout) {
-        core_.services.say(channel.usage.endpoints ? LogLevel::error : LogLevel::info,
-                           "no path to %016llx has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
-                           static_cast<unsigned long long>(channel.uid), static_cast<double>(timeout) * 1e-9);
+        all_.reports.given_up(channel);
         return core_.failures.fail_channel(channel, Status::endpoint_timeout);
     }
     judge_peer(channel);
@@ -136,8 +133,8 @@ void Liveness::hear_answer(Channel& channel, connect::Answer answer) {
     const bool cut_off = channel.wiring.recovery && channel.wiring.recovery->partition;
     if (!cut_off) return check(channel);
     if (has_witness(channel)) {
-        core_.services.say(LogLevel::info, "peer %016llx is dead: its node answers and it does not",
-                           static_cast<unsigned long long>(channel.uid));
+        core_.services.say(LogLevel::info, "%s is dead: its node answers and it does not",
+                           connect::describe(channel.connection).c_str());
         core_.failures.fail_channel(channel, Status::endpoint_timeout);
     }
 }

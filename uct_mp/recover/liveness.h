@@ -34,7 +34,7 @@ public:
     void no_path_left(Channel& channel);
 
 private:
-    void warn(Channel& channel); // that no path is left, if so
+    void report(Channel& channel); // that no path is left, if so
     void still_no_path(Channel& channel);
     void look_again(Channel& channel, Nanos since); // a check_interval after `since`, or when the partition times out
     [[nodiscard]] bool has_witness(const Channel& channel) const;

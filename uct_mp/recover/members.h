@@ -18,6 +18,7 @@
 #include "uct_mp/recover/renewal.h"
 #include "uct_mp/recover/reopening.h"
 #include "uct_mp/recover/replay.h"
+#include "uct_mp/recover/reports.h"
 #include "uct_mp/recover/watchdog.h"
 
 namespace ucx_mp::recover {
@@ -26,7 +27,7 @@ struct Members {
     explicit Members(Core& core)
         : failure(core, *this), rail_events(core, *this), jobs(core), exchange(core, *this), numbers(core),
           joining(core, *this), demand(core, *this), reopening(core, *this), renewal(core, *this),
-          migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this) {}
+          migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this), reports(core) {}
     Members(const Members&) = delete;
 
     Failure failure;
@@ -42,6 +43,7 @@ struct Members {
     Watchdog watchdog;
     Replay replay;
     Liveness liveness;
+    Reports reports;
 };
 
 } // namespace ucx_mp::recover

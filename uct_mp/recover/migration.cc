@@ -119,9 +119,8 @@ void Migration::has_migrated(Channel& channel, PathIndex path) {
     turn_route(channel, path);
     const verbs::Rail& rail = core_.rails[sub.rail];
     all_.failure.note(channel, Transition::What::migrated, path);
-    core_.services.say(LogLevel::info, "path %u to %016" PRIx64 ": migrated to %s, LID %u to %u", path, channel.uid,
-                       rail.name.c_str(), rail.lid + channel.connection.local_bits(path),
-                       unsigned{channel.connection.remote_lid(path)});
+    all_.reports.tell(channel, path, "has migrated to %s, LID %u to %u", rail.name.c_str(),
+                      rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});
     all_.watchdog.path_answers(channel, path);
     // The other side follows packets of a queue pair that has migrated, not of one that is armed anew: when something
     // has come through we may load the route that was left.

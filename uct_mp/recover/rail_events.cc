@@ -91,6 +91,7 @@ void RailEvents::renew_rail(unsigned index) {
     core_.services.say(
         LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), core_.rails[index].active ? "another one" : "up",
         now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
+    if (now.active) all_.reports.port_up(core_.rails[index], now);
     // Queue pairs keep the index that they were made with: those that can be made anew are.
     const bool moved = now.pkey_index != core_.rails[index].pkey_index, worked = core_.rails[index].active;
     {

@@ -272,6 +272,9 @@ void Recoverer::describe(const Channel& channel, channel::ChannelStatistics& out
         out.paths[i].failures = r->paths[i].failures;
         out.paths[i].returns = r->paths[i].returns;
         out.paths[i].life = r->paths[i].life;
+        if (channel.wiring.paths[i].phase == Phase::up || channel.wiring.paths[i].phase == Phase::absent) continue;
+        out.paths[i].cause = r->paths[i].cause;
+        out.paths[i].down_for = core_.services.now() - r->paths[i].since;
     }
 }
 

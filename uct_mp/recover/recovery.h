@@ -96,6 +96,7 @@ struct PathRecovery {
     bool ended_aside = false;
     std::uint32_t expected = connect::kUnknownPsn;
     connect::LocalEnd next_end, their_end;
+    const char* cause = nullptr; // of the latest failure, for people; lives for ever
     // Statistics
     std::uint32_t failures = 0, returns = 0;
 };

@@ -164,7 +164,8 @@ bool Reopening::adopt(const verbs::Device& now) {
     core_.rounds.calibration_interval = 1'000'000; // all of them soon again
     core_.rounds.next_calibration = core_.services.now() + core_.rounds.calibration_interval;
     watch_descriptors(index);
-    core_.services.say(LogLevel::warn, "%s is there again", now.name.c_str());
+    core_.services.say(core_.devices.registry()->is_first_to_find(now) ? LogLevel::warn : LogLevel::debug,
+                       "%s is there again", now.name.c_str());
     for (verbs::Rail& rail : core_.rails) {
         if (rail.device != index) continue;
         verbs::DeviceEvents::Seen& seen = all_.rail_events.seen_events[rail.index] = now.events->seen(rail.port);

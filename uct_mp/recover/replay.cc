@@ -77,9 +77,8 @@ void Replay::settled(Channel& channel, PathIndex path) {
     r.attempts = 0;
     if (!over) all_.failure.set_phase(channel, path, Phase::reopening);
     all_.failure.note(channel, Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
-    core_.services.say(LogLevel::info,
-                       "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
-                       channel.uid, static_cast<double>(core_.services.now() - r.since) * 1e-6, lost.size(), again);
+    all_.reports.tell(channel, path, "is settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again",
+                      static_cast<double>(core_.services.now() - r.since) * 1e-6, lost.size(), again);
     if (over)
         all_.demand.give_back(channel, path);
     else

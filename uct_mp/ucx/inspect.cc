@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "uct_mp/ucx/who.h"
+
 namespace ucx_mp::face::inspect {
 
 namespace {
@@ -28,7 +30,7 @@ Registry& registry() {
 }
 
 void append(std::string& out, const char* format, auto... values) {
-    char line[512];
+    char line[1024];
     std::snprintf(line, sizeof line, format, values...);
     out += line;
 }
@@ -43,6 +45,25 @@ std::size_t queue_pairs_of(const channel::ChannelStatistics& c) {
 std::size_t memory_of(const channel::ChannelStatistics& c, const channel::Config& config) {
     constexpr std::size_t kRequest = 64, kRest = 4096;
     return queue_pairs_of(c) * (config.send_depth * (kRequest + config.inline_bytes) + kRest) + c.ring.bytes;
+}
+
+// A word of the answer: nothing that would end it.
+std::string word(std::string text) {
+    for (char& c : text)
+        if (c <= ' ' || c > '~') c = '?';
+    return text.empty() ? "-" : text;
+}
+
+std::string or_unknown(const char* format, double value, bool known) {
+    char text[32];
+    std::snprintf(text, sizeof text, format, value);
+    return known ? text : "-";
+}
+
+void describe_process(std::string& out) {
+    const Who& self = who();
+    append(out, "process %d host %s program %s job %s rank %d size %d\n", static_cast<int>(getpid()),
+           word(self.host).c_str(), word(self.program).c_str(), word(self.job).c_str(), self.rank, self.size);
 }
 
 // One line per thing, words separated by spaces, "key value" pairs: for eyes, grep and scripts.
@@ -79,9 +100,9 @@ void describe(Iface& iface, std::string& out) {
         const bool parked = c.parked && c.state == connect::State::closed;
         append(out,
                "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu "
-               "tear_downs %lu\n",
+               "tear_downs %lu host %s rank %d cut_off %d\n",
                c.peer_uid, parked ? "parked" : channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates,
-               c.acks_sent, c.markers_sent, c.parks);
+               c.acks_sent, c.markers_sent, c.parks, word(c.peer.host).c_str(), c.peer.rank, c.cut_off);
         const bool by_demand = c.service.places != 0;
         if (const auto& v = c.service; by_demand)
             append(out, "service receives_by %s why %s sends_by %s places %u switches %u%s%s\n", v.ours, v.why,
@@ -101,15 +122,19 @@ void describe(Iface& iface, std::string& out) {
         for (const auto& p : c.paths)
             append(out,
                    "path rail %s from %s to %s qp 0x%x state %s failures %u returns %u migrations %u weight %.3f "
-                   "write_rate %.3f read_rate %.3f latency %.0f written %lu "
-                   "read %lu in_flight %lu requests %lu carries %s%s\n",
+                   "write_rate %s read_rate %s latency %s written %lu "
+                   "read %lu in_flight %lu requests %lu carries %s port_there %s down_ms %.0f%s%s%s\n",
                    p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number,
                    by_demand && std::string_view(p.recovery) == "absent" ? "absent" : channel::state_name(p.state),
-                   p.failures, p.returns, p.migrations, p.weight, p.write_rate, p.read_rate, p.latency, p.written,
-                   p.read, p.in_flight, p.requests, p.carries,
+                   p.failures, p.returns, p.migrations, p.weight,
+                   or_unknown("%.3f", p.write_rate, p.write_rate_known).c_str(),
+                   or_unknown("%.3f", p.read_rate, p.read_rate_known).c_str(),
+                   or_unknown("%.0f", p.latency, p.latency_known).c_str(), p.written, p.read, p.in_flight, p.requests,
+                   p.carries, word(p.remote_port).c_str(), static_cast<double>(p.down_for) * 1e-6,
                    !by_demand                 ? ""
                    : p.kind == path::Kind::rc ? " kind rc"
-                                              : " kind dc");
+                                              : " kind dc",
+                   p.cause ? " cause " : "", p.cause ? p.cause : ""); // the last: it has spaces
     }
 }
 
@@ -152,6 +177,7 @@ void answer(int, ucs_event_set_types_t, void*) {
         std::string text;
         {
             const std::lock_guard hold(all.lock);
+            describe_process(text);
             for (Iface* iface : all.ifaces) describe(*iface, text);
         }
         send_text(fd, text);

@@ -9,6 +9,7 @@
 #include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/advice.h"
 #include "uct_mp/ucx/guard.h"
+#include "uct_mp/ucx/who.h"
 #include "uct_mp/verbs/packet_numbers.h"
 #include "uct_mp/verbs/registry.h"
 
@@ -78,6 +79,7 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
     DomainOptions domain;
     Said said;
     const bool good = read_options(options, domain, config_, said);
+    config_.names = {.host = who().host, .rank = who().rank, .ports = {}};
     advice::say(said);
     if (!good) return UCS_ERR_INVALID_PARAM;
     tasks_mode_ = static_cast<TasksMode>(options.tasks);

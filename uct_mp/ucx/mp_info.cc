@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -14,14 +15,13 @@
 #include <exception>
 #include <fstream>
 #include <initializer_list>
-#include <map>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "uct_mp/ucx/check/check.h"
 #include "uct_mp/ucx/check/wire.h"
+#include "uct_mp/ucx/info/views.h"
 #include "uct_mp/verbs/device.h"
 
 namespace {
@@ -115,68 +115,70 @@ bool ask(int pid, std::string& out) {
     return good;
 }
 
-// A transition, as inspect.cc writes it: "cause" takes the rest of the line.
-void show_event(std::istringstream& words) {
-    std::map<std::string, std::string> value;
-    for (std::string key, word; words >> key;) {
-        if (key == "cause")
-            std::getline(words >> std::ws, word);
-        else
-            words >> word;
-        value[key] = word;
-    }
-    const std::string where = value["path"] == "-1" ? "" : "path " + value["path"];
-    std::printf("  %12.3f s ago  peer %s %-7s %-8s", std::atof(value["ms_ago"].c_str()) * 1e-3, value["peer"].c_str(),
-                where.c_str(), value["state"].c_str());
-    if (value.count("took_ms")) std::printf("  after %s ms", value["took_ms"].c_str());
-    if (value.count("writes_again")) std::printf("  %s writes sent again", value["writes_again"].c_str());
-    if (value.count("cause")) std::printf("  %s", value["cause"].c_str());
-    std::printf("\n");
+// As a whole or not at all: a collector reads it at any time.
+int write_metrics(const std::string& path, const std::string& text) {
+    const std::string fresh = path + "." + std::to_string(getpid());
+    std::ofstream file(fresh);
+    file << text;
+    file.close();
+    if (file && std::rename(fresh.c_str(), path.c_str()) == 0) return 0;
+    std::fprintf(stderr, "mp_info: --metrics %s: cannot be written: %s\n", path.c_str(), std::strerror(errno));
+    (void)std::remove(fresh.c_str());
+    return 1;
 }
 
-// Bytes per path since the last look, as rates.
-void show(int pid, const std::string& text, std::map<std::string, double>& before, double seconds, bool history) {
-    std::printf("process %d\n", pid);
-    std::istringstream lines(text);
-    std::string peer;
-    for (std::string line; std::getline(lines, line);) {
-        std::istringstream words(line);
-        std::string kind;
-        words >> kind;
-        if (kind == "interface" || kind == "adapt" || kind == "rings") {
-            std::printf("%s\n", line.c_str());
-        } else if (kind == "event") {
-            if (history) show_event(words);
-        } else if (kind == "recovery" || kind == "service" || kind == "ring" || kind == "memory") {
-            std::printf("    %s\n", line.c_str());
-        } else if (kind == "peer") {
-            words >> peer;
-            std::printf("  %s\n", line.c_str());
-        } else if (kind == "path") {
-            std::map<std::string, std::string> value;
-            for (std::string key, word; words >> key >> word;) value[key] = word;
-            const std::string name =
-                std::to_string(pid) + peer + value["rail"] + value["from"] + "-" + value["to"] + value["qp"];
-            const double bytes = std::atof(value["written"].c_str()) + std::atof(value["read"].c_str());
-            std::printf("    %-14s %5s -> %-5s %-10s weight %8s  GB/s write %7s read %7s  latency %6s ns  written %14s "
-                        "read %14s  in flight %9s",
-                        value["rail"].c_str(), value["from"].c_str(), value["to"].c_str(), value["state"].c_str(),
-                        value["weight"].c_str(), value["write_rate"].c_str(), value["read_rate"].c_str(),
-                        value["latency"].c_str(), value["written"].c_str(), value["read"].c_str(),
-                        value["in_flight"].c_str());
-            if (!value["kind"].empty()) std::printf("  %s", value["kind"].c_str());
-            if (value["carries"] == "spare")
-                std::printf("  spare");
-            else if (value["carries"] != "all")
-                std::printf("  for %s", value["carries"].c_str());
-            if (value["failures"] != "0")
-                std::printf("  failed %s times, came back %s", value["failures"].c_str(), value["returns"].c_str());
-            if (value["migrations"] != "0") std::printf("  migrated %s times", value["migrations"].c_str());
-            if (seconds > 0 && before.count(name))
-                std::printf("  now %8.1f MB/s", (bytes - before[name]) / 1e6 / seconds);
-            std::printf("\n");
-            before[name] = bytes;
+struct Wishes {
+    std::vector<int> pids; // empty: every process
+    std::string job;       // only processes of this one
+    bool raw = false, json = false, metrics = false;
+    std::string metrics_file; // empty: stdout
+    double watch = 0;         // s
+    info::TableOptions table;
+};
+
+// One look. Exit code.
+int look(const Wishes& wishes, info::Table& table) {
+    std::vector<info::Process> found;
+    const std::vector<int> chosen = wishes.pids.empty() ? processes() : wishes.pids;
+    for (const int pid : chosen) {
+        std::string text;
+        if (!ask(pid, text)) {
+            if (!wishes.pids.empty())
+                std::fprintf(
+                    stderr, "mp_info: process %d does not answer: it has no mp interface, or is another user's\n", pid);
+            continue;
         }
+        info::Process process = info::parse(pid, text);
+        if (!wishes.job.empty() && process.line.get("job") != wishes.job) continue;
+        if (wishes.raw) std::fputs(text.c_str(), stdout);
+        found.push_back(std::move(process));
+    }
+    if (wishes.metrics) { // none is no error there
+        const std::string text = info::to_metrics(found);
+        if (!wishes.metrics_file.empty()) return write_metrics(wishes.metrics_file, text);
+        std::fputs(text.c_str(), stdout);
+        return 0;
+    }
+    if (wishes.json) {
+        std::fputs(info::to_json(found).c_str(), stdout);
+    } else if (found.empty() && wishes.pids.empty()) {
+        const std::string job = wishes.job.empty() ? "" : " of job " + wishes.job;
+        std::fprintf(stderr, "mp_info: no process%s uses mp_rc or mp_dc on this host (or it is another user's)\n",
+                     job.c_str());
+    } else if (!wishes.raw) {
+        std::fputs(table.show(found, wishes.table).c_str(), stdout);
+    }
+    return found.empty();
+}
+
+int look_again_and_again(Wishes wishes) {
+    info::Table table;
+    for (;;) {
+        const int code = look(wishes, table);
+        std::fflush(stdout);
+        if (wishes.watch <= 0 || code) return code;
+        std::this_thread::sleep_for(std::chrono::duration<double>(wishes.watch));
+        wishes.table.seconds = wishes.watch;
     }
 }
 
@@ -198,23 +200,38 @@ void say_what_is_missing() {
 int main(int argc, char** argv) try {
     CLI::App app{"Rails of this host, and the paths of running processes that use mp_rc or mp_dc.\n"
                  "  mp_info               rails: LIDs, rates, what the adapters can do\n"
-                 "  mp_info -p PID        a process: peers, paths, weights, bytes, delivery times\n"
-                 "  mp_info -a --history  all processes of yours, and what became of their paths lately\n"
-                 "  mp_info -a --watch 1  all processes of yours, every second, with rates per path\n"
+                 "  mp_info -a            all processes of yours (all as root), and their peers that are not well\n"
+                 "  mp_info --all         likewise, with every peer and path\n"
+                 "  mp_info -a --history  likewise, and what became of the paths lately\n"
+                 "  mp_info -a --watch 1  again every second, with rates\n"
+                 "  mp_info --metrics     for Prometheus: bytes and faults of each path\n"
                  "  mp_info --check       are the adapters what the transport takes them for?"};
     app.set_version_flag("--version", "mp_info " UCX_MP_VERSION);
     std::vector<std::string> rails;
-    std::vector<int> pids;
-    bool all = false, raw = false, history = false;
-    double watch = 0;
+    Wishes wishes;
+    bool every = false;
     app.add_option("-r,--rails", rails, "only these rails, as in UCX_MP_RAILS")->delimiter(',');
-    app.add_option("-p,--pid", pids, "look into these processes (yours; any as root)");
-    app.add_flag("-a,--all", all, "look into every process that can be looked into");
-    app.add_option("-w,--watch", watch, "again every so many seconds, until interrupted")->check(CLI::PositiveNumber);
-    app.add_flag("-H,--history", history,
-                 "also the latest transitions of its paths: down (with the cause), settled, up again, ...");
-    app.add_flag("--raw", raw,
-                 "the answers as they are: one line per interface, peer, path and transition, \"key value\" pairs");
+    app.add_option("-p,--pid", wishes.pids, "look into these processes (yours; any as root)");
+    app.add_flag("-a", every, "look into every process that can be looked into");
+    app.add_flag("--all", wishes.table.all,
+                 "every peer and path, also those that are well. Without --pid: of every process");
+    app.add_option("-j,--job", wishes.job, "only processes of this job, as the table calls it");
+    app.add_option("-w,--watch", wishes.watch, "again every so many seconds, until interrupted")
+        ->check(CLI::PositiveNumber);
+    app.add_flag("-H,--history", wishes.table.history,
+                 "also the latest transitions of paths: down (with the cause), settled, up again, ...");
+    auto* const json = app.add_flag("--json", wishes.json, "for tools: an array of processes with all that is known");
+    auto* const metrics =
+        app.add_option("-m,--metrics", wishes.metrics_file,
+                       "for Prometheus: bytes and faults of each path as text, to stdout or into FILE, which is\n"
+                       "replaced as a whole. No process at all is no error then")
+            ->expected(0, 1)
+            ->type_name("[FILE]");
+    app.add_flag("--raw", wishes.raw,
+                 "the answers as they are: one line per interface, peer, path and transition, \"key value\" pairs")
+        ->excludes(json)
+        ->excludes(metrics);
+    json->excludes(metrics);
     std::string host;
     unsigned port = check::kPort;
     auto* const checks =
@@ -232,45 +249,21 @@ int main(int argc, char** argv) try {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : 2; }
+    wishes.metrics = metrics->count() != 0;
+    every |= wishes.table.all || wishes.json || wishes.metrics || !wishes.job.empty();
     if (*checks) {
-        if (!pids.empty() || all || (*listens && !host.empty())) {
+        if (!wishes.pids.empty() || every || (*listens && !host.empty())) {
             std::fprintf(stderr,
                          "mp_info: --check goes with --rails, and with either HOST[:PORT] or --listen [PORT]\n");
             return 2;
         }
         return *listens ? check::listen(rails, port) : check::check(rails, host);
     }
-    if (pids.empty() && !all) {
+    if (wishes.pids.empty() && !every) {
         say_what_is_missing();
         return show_rails(rails);
     }
-    std::map<std::string, double> before;
-    for (bool again = false;; again = true) {
-        const std::vector<int> chosen = pids.empty() ? processes() : pids;
-        if (chosen.empty()) {
-            std::fprintf(stderr, "mp_info: no process uses mp_rc or mp_dc on this host (or it is another user's)\n");
-            return 1;
-        }
-        int answered = 0;
-        for (const int pid : chosen) {
-            std::string text;
-            if (!ask(pid, text)) {
-                if (!pids.empty())
-                    std::fprintf(stderr,
-                                 "mp_info: process %d does not answer: it has no mp interface, or is another user's\n",
-                                 pid);
-                continue;
-            }
-            ++answered;
-            if (raw)
-                std::fputs(text.c_str(), stdout);
-            else
-                show(pid, text, before, again ? watch : 0, history);
-        }
-        std::fflush(stdout);
-        if (watch <= 0) return answered ? 0 : 1;
-        std::this_thread::sleep_for(std::chrono::duration<double>(watch));
-    }
+    return look_again_and_again(std::move(wishes));
 } catch (const std::exception& e) {
     std::fprintf(stderr, "mp_info: %s\n", e.what());
     return 1;

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "uct_mp/channel/statistics.h"
+
 namespace ucx_mp::face {
 
 namespace {
@@ -30,12 +32,12 @@ ucs_log_level_t level_of(const abi::IfaceBase& base, ucs_status_t handled, ucs_s
 // its own. A network or a peer that has failed is no bug, and the program's stack says nothing of it. The
 // process ends by SIGABRT all the same, without the program's handler for it, since that is usually Open MPI's.
 // With UCX_HANDLE_ERRORS in the environment that variable decides; UCX's files of settings do not count for it.
-void end_without_backtrace(std::uint64_t uid, ucs_status_t status) {
+void end_without_backtrace(const channel::Channel& channel, ucs_status_t status) {
     if (std::getenv("UCX_HANDLE_ERRORS")) return;
     ucs_log(UCS_LOG_LEVEL_ERROR,
-            "mp: peer %016llx is gone (%s), and the program handles no errors: this process ends "
+            "mp: %s is gone (%s), and the program handles no errors: this process ends "
             "(UCX_HANDLE_ERRORS=bt: with a backtrace)",
-            static_cast<unsigned long long>(uid), ucs_status_string(status));
+            channel::describe(channel).c_str(), ucs_status_string(status));
     std::signal(SIGABRT, SIG_DFL);
     std::abort();
 }
@@ -232,7 +234,7 @@ void Peers::failed(channel::Channel& channel, Status status) {
         Ep* const ep = peer.eps[i];
         if (!ep) continue; // destroyed by a handler
         const ucs_status_t handled = abi::ep_failed(&base_.super, &ep->super, to_ucs(status));
-        if (handled != UCS_OK && is_gone(to_ucs(status))) end_without_backtrace(peer.uid, to_ucs(status));
+        if (handled != UCS_OK && is_gone(to_ucs(status))) end_without_backtrace(channel, to_ucs(status));
         ucs_log(level_of(base_, handled, to_ucs(status)), "mp: endpoint %p failed: %s", ep,
                 ucs_status_string(to_ucs(status)));
     }

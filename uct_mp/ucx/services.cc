@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "uct_mp/ucx/abi/async.h"
+#include "uct_mp/ucx/who.h"
 
 namespace ucx_mp::face {
 
@@ -186,7 +187,11 @@ void UcxServices::drain_wake() {
 bool UcxServices::logs(LogLevel level) const { return ucs_log_is_enabled(to_ucs(level)); }
 
 void UcxServices::log(LogLevel level, const char* line) {
-    ucs_log(to_ucs(level), "%s%s", std::strncmp(line, "mp", 2) == 0 ? "" : "mp: ", line);
+    if (std::strncmp(line, "mp: ", 4) == 0) line += 4;
+    if (std::strncmp(line, "mp_", 3) == 0 || who().rank < 0)
+        ucs_log(to_ucs(level), "%s%s", std::strncmp(line, "mp_", 3) == 0 ? "" : "mp: ", line);
+    else
+        ucs_log(to_ucs(level), "mp: %s rank %d: %s", who().host.c_str(), who().rank, line);
 }
 
 } // namespace ucx_mp::face

@@ -43,6 +43,10 @@ public:
         const unsigned life = device.life + 1u;
         return missed_[device.index].exchange(life, std::memory_order_relaxed) != life;
     }
+    // The same for a later life that is there.
+    [[nodiscard]] bool is_first_to_find(const Device& device) {
+        return found_[device.index].exchange(device.life, std::memory_order_relaxed) != device.life;
+    }
 
     // Gives back about `bytes` of registered memory that nobody uses; false: there is
     // none. Called with no lock held when memory could not be registered; then it is tried
@@ -67,6 +71,7 @@ private:
     std::vector<Device> devices_;
     std::array<std::atomic<std::uint8_t>, kMaxDevices> lives_{};
     std::array<std::atomic<unsigned>, kMaxDevices> missed_{};  // the life, from 1
+    std::array<std::atomic<unsigned>, kMaxDevices> found_{};   // the life; 0 is there at the start
     std::unordered_map<std::uint64_t, Registration*> regions_; // by id
     std::mutex reopening_;
     std::atomic<std::size_t> locked_{0};

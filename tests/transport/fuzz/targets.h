@@ -109,8 +109,10 @@ inline std::vector<connect::Message> sample_messages() {
                 }
                 if (kind == wire::Kind::request) m.num_paths = std::uint8_t(4 * rails), m.split_reads = rails > 1;
                 if (kind == wire::Kind::reply) m.void_through = 7;
-                if (kind == wire::Kind::request && rails > 1) // what is not known
-                    m.tail = {1, 4, 'h', 'o', 's', 't', 255, 0};
+                if (kind == wire::Kind::request && rails > 1) { // names, and what is not known
+                    m.tail = pack_names({.host = "host", .rank = 7, .ports = "mlx5_0:1,mlx5_1:1"}, wire::kMaxTail - 2);
+                    m.tail.insert(m.tail.end(), {255, 0});
+                }
                 if (kind == wire::Kind::reply && rails > 1)
                     m.tail.assign(wire::kMaxTail, 0), m.tail[1] = wire::kMaxTail - 2;
                 for (unsigned i = 0; i < 4 * rails; ++i) {
@@ -297,6 +299,10 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
     must(m.transaction != 0 && m.sender_uid != 0);
     must(m.nonce != 0 || m.kind == wire::Kind::ready || m.kind == wire::Kind::refuse || m.kind > wire::Kind::ping);
     must(m.tail.size() <= wire::kMaxTail && (m.tail.empty() || m.kind <= wire::Kind::reply));
+    const Names names = read_names(m.tail);
+    must(names.host.size() <= kMaxHostName && names.rank >= -1 && names.ports.size() <= 65 * wire::kMaxTail);
+    for (const std::string* text : {&names.host, &names.ports})
+        must(std::all_of(text->begin(), text->end(), [](char c) { return c > ' ' && c < 0x7f; }));
     must(!m.bare || m.kind == wire::Kind::refuse);
     for (const path::RemoteRail& r : m.rails) {
         must(!verbs::is_set(r.gid) || (r.lid == 0 && verbs::is_unicast(r.gid)));

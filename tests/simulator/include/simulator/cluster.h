@@ -38,6 +38,7 @@ public:
     bool logs(LogLevel level) const override { return level <= threshold; }
     void log(LogLevel level, const char* line) override {
         warnings += level == LogLevel::warn;
+        if (level <= kept) said.emplace_back(line);
         if (level == LogLevel::error) {
             ++errors;
             last_error = line;
@@ -70,6 +71,8 @@ public:
     unsigned refused_aside = 0, taken_aside = 0; // so often
     unsigned errors = 0, warnings = 0;
     std::string last_error;
+    LogLevel kept = LogLevel::warn; // lines up to this level, in
+    std::vector<std::string> said;
 
 private:
     void became_due() override {
