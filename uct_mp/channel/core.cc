@@ -87,7 +87,7 @@ Status open(Core& core, std::string& error) {
         const Status status = core.adapters[i].open(core.devices.devices()[i], core.devices, core.config, core.layout,
                                                     0, core.timed, core.has_targets(), error);
         if (ucx_mp::failed(status)) return status;
-        if (config.recovery.thread) (void)adapters[i].tell_failures();
+        if (core.config.recovery.thread) (void)core.adapters[i].tell_failures();
     }
     // Before the program has used up what may be locked: these suffice to go on, if slowly.
     if (!core.small.available() || !core.large.available()) {
