@@ -72,7 +72,7 @@ typedef union __attribute__((aligned(16))) mp_collective_storage {
 /* Chooses who puts the parts of small operations: our processor, or an adapter where there are queues that wait
  * (core/task_port.h) and nothing has to be combined on the way. `auto`: the adapter those of operations that do not
  * block (`done` is set). Members may differ: how a part comes is its sender's choice. */
-typedef enum mp_engine { MP_ENGINE_AUTO, MP_ENGINE_HOST, MP_ENGINE_ADAPTER } mp_engine_t;
+typedef enum mp_engine { MP_ENGINE_HOST, MP_ENGINE_AUTO, MP_ENGINE_ADAPTER } mp_engine_t;
 
 typedef struct mp_group_config {
     uint32_t context, rank, ranks; /* the same context at all members, of no other group of any of them; 20 bits */

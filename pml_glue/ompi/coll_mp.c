@@ -226,7 +226,7 @@ static bool read_names(uint32_t* ours) {
 
 static bool read_engine(void) {
     mca_coll_mp_component_t* const its = &mca_coll_mp_component;
-    static const char* const names[] = {"auto", "host", "adapter"};
+    static const char* const names[] = {"host", "auto", "adapter"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (its->engine_name != NULL && strcmp(its->engine_name, names[i]) == 0) {
             its->engine = (mp_engine_t)i;

@@ -88,7 +88,7 @@ def look(folder):
         mp_info("--metrics", file)
         with open(file, encoding="ascii") as lines:
             return lines.read()
-    counter = r'ucx_mp_path_written_bytes_total{{[^}}]*rank="{}",job="{}"[^}}]*,port="softhca_[01]:1"[^}}]*}} [1-9]'
+    counter = r'ucx_mp_path_written_bytes{{[^}}]*rank="{}",job="{}"[^}}]*,port="softhca_[01]:1"[^}}]*}} [1-9]'
     wait(lambda: all(re.search(counter.format(rank, job), metrics()) for rank in range(RANKS)), "bytes of every rank")
     need(all(re.fullmatch(r'# (HELP|TYPE) .*|\w+({(\w+="[^"]*",?)+})? \d+', line) for line in metrics().splitlines()), metrics())
 

@@ -83,6 +83,7 @@ void Beside::end(unsigned found) {
     if (!found && kept_.empty()) return;
     found_ += found;
     core_.kept = true;
+    core_.services.wake(); // a sleeper's event may have been taken in the turn
 }
 
 Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {

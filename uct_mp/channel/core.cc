@@ -84,6 +84,7 @@ Status open(Core& core, std::string& error) {
         if (rail.active) core.rounds.polled_count = std::max(core.rounds.polled_count, rail.device + 1);
     core.inline_bytes = core.config.inline_bytes;
     for (unsigned i = 0; i < core.adapter_count; ++i) {
+        core.adapters[i].tells_failures = core.config.recovery.thread;
         const Status status = core.adapters[i].open(core.devices.devices()[i], core.devices, core.config, core.layout,
                                                     0, core.timed, core.has_targets(), error);
         if (ucx_mp::failed(status)) return status;

@@ -159,8 +159,11 @@ bool Endings::judge_leaver(Channel& channel) {
         return false;
     }
     if (!may_be_lost(channel)) return end_quietly(channel, false), false;
-    core_.services.say(LogLevel::info, "%s has closed while something was under way to it",
-                       connect::describe(channel.connection).c_str());
+    {
+        const std::lock_guard lock(core_.services); // a handshake may be changing its names
+        core_.services.say(LogLevel::info, "%s has closed while something was under way to it",
+                           connect::describe(channel.connection).c_str());
+    }
     core_.failures.fail_channel(channel, Status::connection_reset);
     return false;
 }

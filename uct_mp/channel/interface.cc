@@ -92,7 +92,7 @@ int Interface::event_fd() {
     if (m.rounds.event_fd < 0) return -1;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         m.rounds.watch_descriptor(m.adapters[i].channel->fd);
-        m.rounds.watch_descriptor(m.adapters[i].send_channel->fd);
+        if (m.adapters[i].send_channel) m.rounds.watch_descriptor(m.adapters[i].send_channel->fd);
         m.rounds.watch_descriptor(m.adapters[i].device->context->async_fd);
     }
     if (!m.config.background)
@@ -135,7 +135,7 @@ Status Interface::arm() {
         ibv_cq* cq;
         void* context;
         for (ibv_comp_channel* const channel : {adapter.channel.get(), adapter.send_channel.get()})
-            while (ibv_get_cq_event(channel, &cq, &context) == 0) { // never blocks: see Adapter::open
+            while (channel && ibv_get_cq_event(channel, &cq, &context) == 0) { // never blocks: see Adapter::open
                 ibv_ack_cq_events(cq, 1);
                 busy = true;
             }

@@ -22,9 +22,10 @@ Progress::Progress(Core& core, const Config& config)
 
 unsigned Interface::progress() {
     Core& m = *core_;
+    unsigned handed_out = 0;
     if (m.kept) [[unlikely]]
-        return m.progress.beside.hand_out() + m.progress.step();
-    return m.progress.step();
+        handed_out = m.progress.beside.hand_out(); // before anything else is polled
+    return handed_out + m.progress.step();
 }
 
 unsigned Progress::step() {

@@ -69,6 +69,7 @@ void Receiver::drop_forged(const Channel& channel) {
     const Nanos now = core_.services.now();
     if (now < next_forged_line) return;
     next_forged_line = now + kPause;
+    const std::lock_guard lock(core_.services); // a handshake may be changing its names
     core_.services.say(LogLevel::warn,
                        "a message in the name of %s has come by other ways than its own: dropped (%llu so far)",
                        connect::describe(channel.connection).c_str(), static_cast<unsigned long long>(forged));

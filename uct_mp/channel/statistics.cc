@@ -84,7 +84,8 @@ void Interface::statistics(Statistics& out) const {
             if (channel->wiring.scheduler->paths().is_spare(static_cast<PathIndex>(i))) path.carries = "spare";
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
-        to.cut_off = !channel->self && channel->wiring.scheduler && channel->wiring.scheduler->paths().usable() == 0;
+        const bool ready = !(channel->gates & (gate::failed | gate::not_ready));
+        to.cut_off = ready && channel->wiring.scheduler && channel->wiring.scheduler->paths().usable() == 0;
         m.observer->describe(*channel, to);
     }
 }

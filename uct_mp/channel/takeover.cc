@@ -70,6 +70,7 @@ void Takeover::establish(Channel& channel) {
 }
 
 void Takeover::describe_self(Connection& connection) const {
+    const std::lock_guard lock(core_.services); // statistics() reads them
     connection.names = core_.config.names;
     connection.names.ports = connect::port_names(core_.rails);
     connection.remote_rails.clear();

@@ -236,6 +236,7 @@ struct Connection {
     // Takes the place of `old`, a connection with the same peer: numbers that are void for it are void here.
     void follow(const Connection& old) {
         peer = old.peer;
+        names = old.names;
         transaction = old.transaction;
         incarnation = old.incarnation;
         seen = old.seen;

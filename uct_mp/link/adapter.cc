@@ -49,6 +49,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     forget();
     index = static_cast<std::uint8_t>(from.index);
     for (verbs::CompletionChannel* const made : {&channel, &send_channel}) {
+        if (made == &send_channel && !tells_failures) continue;
         made->reset(ibv_create_comp_channel(from.context.get()));
         if (*made && fcntl((*made)->fd, F_SETFL, fcntl((*made)->fd, F_GETFL) | O_NONBLOCK) == 0) continue;
         error = failure(from, "cannot create a completion channel");
@@ -62,12 +63,12 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     send_credits = static_cast<std::int32_t>(std::min(sizes.completion_depth, from.max_cqe - kDrains));
     scarce_credits = std::max(send_credits / 2, static_cast<std::int32_t>(SendQueue::kReserve));
     const unsigned entries = static_cast<unsigned>(send_credits) + kDrains;
+    ibv_comp_channel* const sends = tells_failures ? send_channel.get() : channel.get();
     if (from.has_timestamps && timed) {
-        send_cq.reset(make_queue(from, entries, send_channel.get(), IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
+        send_cq.reset(make_queue(from, entries, sends, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
         extended = timestamps = send_cq != nullptr;
     }
-    if (!send_cq)
-        send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, send_channel.get(), 0));
+    if (!send_cq) send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, sends, 0));
     unsigned wanted = level_for(peers, sizes);
     const auto make_cq = [&](unsigned size) {
         cq.reset(make_queue(from, size, channel.get(), IBV_WC_EX_WITH_BYTE_LEN));
@@ -152,7 +153,7 @@ unsigned Adapter::take_failure_events() {
     unsigned n = 0;
     ibv_cq* cq;
     void* context;
-    for (; ibv_get_cq_event(send_channel.get(), &cq, &context) == 0; ++n) ibv_ack_cq_events(cq, 1);
+    for (; tells_failures && ibv_get_cq_event(send_channel.get(), &cq, &context) == 0; ++n) ibv_ack_cq_events(cq, 1);
     return n;
 }
 

@@ -68,9 +68,10 @@ struct alignas(64) Adapter {
     std::shared_ptr<ibv_pd> domain; // outlives the queues and all members below
     verbs::SharedReceiveQueue srq;
     const verbs::Device* device = nullptr;
-    // Wake-up; made before the queues since it can't be added later. Failed sends are told to another thread as well,
-    // and users sleep on `channel`: so sends have one of their own.
+    // Wake-up; made before the queues since it can't be added later. Where another thread is to be told of failed
+    // sends, these have a channel of their own.
     verbs::CompletionChannel channel, send_channel;
+    bool tells_failures = false; // it has one; set before open()
     verbs::ClockFit clock;
     RegisteredChunks chunks;
     struct { // the last chunk: memory that no buffer has been made in

@@ -106,7 +106,10 @@ void Recoverer::fail_dead_routes(Channel& channel) {
     }
 }
 
-void Recoverer::ended(Channel& channel, Status status) { all_.failure.abandon_recovery(channel, status); }
+void Recoverer::ended(Channel& channel, Status status) {
+    all_.reports.ended(channel);
+    all_.failure.abandon_recovery(channel, status);
+}
 
 void Recoverer::free_detours(Channel& channel) {
     const Recovery* const recovery = channel.wiring.recovery.get();

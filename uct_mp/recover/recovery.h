@@ -167,8 +167,9 @@ struct Recovery {
     bool listed = false;           // in Failure::recovering
     Services::Timer partition = 0; // runs while no path is usable
     Nanos partition_since = 0;
-    Nanos answered_at = 0;     // latest answer to a probe, over whatever path
-    Services::Timer nudge = 0; // runs while there are holds: the acknowledgment may have been lost
+    bool given_up_told = false; // that it has lasted for too long: Reports
+    Nanos answered_at = 0;      // latest answer to a probe, over whatever path
+    Services::Timer nudge = 0;  // runs while there are holds: the acknowledgment may have been lost
     // Statistics
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0;
 };

@@ -122,6 +122,7 @@ bool Reopening::adopt(const verbs::Device& now) {
     Adapter& adapter = core_.adapters[index];
     std::string error;
     Adapter fresh;
+    fresh.tells_failures = core_.config.recovery.thread;
     std::vector<std::pair<unsigned, DcRail>> dc;
     path::TargetNumbers dct_numbers;
     const auto make = [&]() -> Status {
@@ -191,7 +192,7 @@ void Reopening::let_go(unsigned device) {
     const auto ours = devices[device].context;
     if (core_.rounds.event_fd >= 0) {
         for (const auto* channel : {&core_.adapters[device].channel, &core_.adapters[device].send_channel})
-            (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, (*channel)->fd, nullptr);
+            if (*channel) (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, (*channel)->fd, nullptr);
         // One that was dead when we began has another one's context, and that one may live.
         if (std::ranges::none_of(devices,
                                  [&](const verbs::Device& d) { return d.context == ours && !d.events->seen(0).fatal; }))
@@ -222,7 +223,7 @@ void Reopening::let_go(unsigned device) {
 void Reopening::watch_descriptors(unsigned device) {
     if (core_.rounds.event_fd >= 0) {
         core_.rounds.watch_descriptor(core_.adapters[device].channel->fd);
-        core_.rounds.watch_descriptor(core_.adapters[device].send_channel->fd);
+        if (core_.adapters[device].send_channel) core_.rounds.watch_descriptor(core_.adapters[device].send_channel->fd);
         core_.rounds.watch_descriptor(core_.adapters[device].device->context->async_fd);
     }
     const int control_fd = core_.control->event_fds()[device];

@@ -56,6 +56,7 @@ struct Reports::Host {
     // -- This outage
     bool open = false;
     bool told = false, given_up = false;
+    bool ended = false; // a channel has failed otherwise: whatever is reached then, it was not that one
     Nanos began = 0, back = 0;
     std::string name; // as it was called then
     // -- Outages
@@ -187,7 +188,10 @@ std::vector<Reports::Host*> Reports::survey(Nanos now) {
     return open;
 }
 
-void Reports::cut_off(Channel& channel) { look_again(channel.wiring.recovery->partition_since + kShort); }
+void Reports::cut_off(Channel& channel) {
+    channel.wiring.recovery->given_up_told = false;
+    look_again(channel.wiring.recovery->partition_since + kShort);
+}
 
 void Reports::reached(Channel&) { look_again(core_.services.now() + kTogether); }
 
@@ -212,7 +216,7 @@ void Reports::look_at(Host& host, Nanos now, bool others_away, std::vector<Host*
         return;
     }
     const Nanos took = now - host.began;
-    if (host.told && host.is_reached && !host.given_up) {
+    if (host.told && host.is_reached && !host.given_up && !host.ended) {
         if (!host.back) host.back = now;
         if (others_away && now < host.back + kLinger) return look_again(host.back + kLinger);
         back.push_back(&host);
@@ -223,7 +227,7 @@ void Reports::look_at(Host& host, Nanos now, bool others_away, std::vector<Host*
         say(LogLevel::info, host.name + " could not be reached for " + std::to_string(took / 1'000'000) + " ms");
     }
     host.outages += host.told;
-    host.open = host.told = host.given_up = false;
+    host.open = host.told = host.given_up = host.ended = false;
 }
 
 void Reports::look() {
@@ -251,7 +255,15 @@ void Reports::look() {
     for (const auto& host : hosts_) {
         if (host->unsaid && now >= host->window + kWindow) sum_up(*host, now);
         if (host->unsaid) look_again(host->window + kWindow);
+        if (host->open) look_again(now + kSecond); // its endpoints may be closed, and nobody says so here
     }
+}
+
+void Reports::ended(const Channel& channel) {
+    Host* const host = find(channel);
+    if (!host || !host->open || host->given_up) return;
+    host->ended = true;
+    look_again(core_.services.now() + kTogether);
 }
 
 void Reports::sum_up(Host& host, Nanos now) {
@@ -265,16 +277,27 @@ void Reports::sum_up(Host& host, Nanos now) {
 
 void Reports::given_up(Channel& channel) {
     const Nanos now = core_.services.now(), timeout = core_.config.recovery.partition_timeout;
-    if (channel.usage.endpoints == 0)
-        return say(LogLevel::info, connect::describe(channel.connection) + " unreachable for " + seconds(timeout));
+    if (channel.wiring.recovery->given_up_told) return; // with another one
+    const auto alone = [&](LogLevel level) {
+        say(level, connect::describe(channel.connection) + " unreachable for " + seconds(timeout) +
+                       " (UCX_MP_PARTITION_TIMEOUT)");
+    };
+    if (channel.usage.endpoints == 0) return alone(LogLevel::info);
+    if (!is_cut(channel) || channel.self) return alone(LogLevel::error);
     std::vector<Host*> hosts;
-    for (Host* host : survey(now)) // what will be given up in a moment is in the same line
-        if (!host->given_up && !host->cut.empty() && now + kSecond / 2 >= host->since + timeout) hosts.push_back(host);
-    if (hosts.empty()) return; // told with another one
+    for (Host* host : survey(now)) { // what will be given up in a moment is in the same line
+        std::erase_if(host->cut, [&](const Channel* other) {
+            return other->wiring.recovery->given_up_told ||
+                   now + kSecond / 2 < other->wiring.recovery->partition_since + timeout;
+        });
+        if (!host->cut.empty()) hosts.push_back(host);
+    }
+    if (hosts.empty()) return alone(LogLevel::error);
     std::vector<std::string> names;
     for (Host* host : hosts) {
         host->given_up = host->told = true;
-        names.push_back(host->name);
+        names.push_back(host->describe());
+        for (const Channel* other : host->cut) other->wiring.recovery->given_up_told = true;
     }
     say(LogLevel::error, join(names, kNamed) + " unreachable for " + seconds(timeout) + " over " + rails_to(hosts) +
                              " (UCX_MP_PARTITION_TIMEOUT)");

@@ -40,6 +40,8 @@ public:
     void reached(Channel& channel);
     // The partition has lasted for too long: the channel is about to fail. At once, since the program may end by it.
     void given_up(Channel& channel);
+    // The channel has failed for another reason.
+    void ended(const Channel& channel);
 
 private:
     struct Host;

@@ -125,9 +125,8 @@ void describe(Iface& iface, std::string& out) {
                    "write_rate %s read_rate %s latency %s written %lu "
                    "read %lu in_flight %lu requests %lu carries %s port_there %s down_ms %.0f%s%s%s\n",
                    p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number,
-                   by_demand && std::string_view(p.recovery) == "absent" ? "absent" : channel::state_name(p.state),
-                   p.failures, p.returns, p.migrations, p.weight,
-                   or_unknown("%.3f", p.write_rate, p.write_rate_known).c_str(),
+                   std::string_view(p.recovery) == "absent" ? "absent" : channel::state_name(p.state), p.failures,
+                   p.returns, p.migrations, p.weight, or_unknown("%.3f", p.write_rate, p.write_rate_known).c_str(),
                    or_unknown("%.3f", p.read_rate, p.read_rate_known).c_str(),
                    or_unknown("%.0f", p.latency, p.latency_known).c_str(), p.written, p.read, p.in_flight, p.requests,
                    p.carries, word(p.remote_port).c_str(), static_cast<double>(p.down_for) * 1e-6,

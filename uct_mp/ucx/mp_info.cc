@@ -108,6 +108,7 @@ bool ask(int pid, std::string& out) {
     if (fd < 0) return false;
     const timeval patience{2, 0};
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience); // connect(), too
     const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
     bool good = connect(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0;
     if (good) good = is_trusted(fd) && receive_text(fd, out);
@@ -150,7 +151,7 @@ int look(const Wishes& wishes, info::Table& table) {
         }
         info::Process process = info::parse(pid, text);
         if (!wishes.job.empty() && process.line.get("job") != wishes.job) continue;
-        if (wishes.raw) std::fputs(text.c_str(), stdout);
+        if (wishes.raw) std::fputs(info::printable(text).c_str(), stdout);
         found.push_back(std::move(process));
     }
     if (wishes.metrics) { // none is no error there
@@ -174,11 +175,12 @@ int look(const Wishes& wishes, info::Table& table) {
 int look_again_and_again(Wishes wishes) {
     info::Table table;
     for (;;) {
+        const auto began = std::chrono::steady_clock::now();
         const int code = look(wishes, table);
         std::fflush(stdout);
         if (wishes.watch <= 0 || code) return code;
         std::this_thread::sleep_for(std::chrono::duration<double>(wishes.watch));
-        wishes.table.seconds = wishes.watch;
+        wishes.table.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     }
 }
 

@@ -263,7 +263,8 @@ unsigned Groups::look() {
         ++count;
     }
     looking_ = false;
-    return count > listed_ ? count - listed_ : 0; // those that wait for room are no reason to look at once
+    // Those that wait for room are no reason to look at once. Those that are over are: nobody wakes us for them.
+    return std::max(count > listed_ ? count - listed_ : 0, std::exchange(over_, 0));
 }
 
 // The program may look at an operation while the progress thread has its turn: it is told later.

@@ -241,6 +241,7 @@ private:
     std::vector<std::byte*> free_work_[32];             // of 2^i bytes
     GroupOperation *first_ = nullptr, *last_ = nullptr; // that progress() looks at
     unsigned listed_ = 0;
+    unsigned over_ = 0; // of those that are listed to be told, since the last look
     bool looking_ = false;
     std::vector<Tell> tells_;
     std::vector<Triggered*> triggers_; // of groups that have an arena

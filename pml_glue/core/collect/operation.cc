@@ -222,10 +222,12 @@ void Group::finish(GroupOperation& operation) {
         if (first_) begin_queued();
     }
     operation.stage = Stage::over;
-    if (operation.shown.done || all_.in_thread())
+    if (operation.shown.done || all_.in_thread()) {
+        ++all_.over_;
         all_.list(operation);
-    else
+    } else {
         end(operation);
+    }
 }
 
 // Last touch, of the operation and, if its caller is told, of the group.

@@ -71,7 +71,7 @@ private:
     struct Out {
         std::unique_ptr<TaskQueue> queue;
         Stage stage = Stage::none;
-        unsigned tries = 0;
+        unsigned tries = 0, later = 0;       // rails; times that one could not be tried
         std::uint64_t next = 0;              // operation from which on it is tried again
         std::uint64_t address = 0, from = 0; // there
     };

@@ -10,6 +10,7 @@ namespace {
 constexpr std::size_t kMostArenas = std::size_t{64} << 20; // bytes of all groups
 constexpr std::uint64_t kPause = 64;                       // operations until a queue is tried again, then twice that
 constexpr unsigned kMostPauses = 20;                       // doublings
+constexpr unsigned kMostLater = 32;                        // times that an adapter is asked again
 constexpr std::uint64_t kSoon = 4;                         // operations until an adapter is asked again
 constexpr std::uint64_t kNever = UINT64_MAX;
 
@@ -37,6 +38,7 @@ void Triggered::pause(Out& out) {
 void Triggered::again_soon(Out& out) {
     out.queue.reset();
     out.stage = Stage::none;
+    if (++out.later % kMostLater == 0) ++out.tries; // another rail
     out.next = begun_ + kSoon;
     next_ = std::min(next_, out.next);
 }

@@ -132,11 +132,11 @@ BOOST_AUTO_TEST_CASE(metrics) {
     BOOST_TEST(has(text, "\nucx_mp_peers_cut_off{" + who + "} 1\n"));
     // Both peers of node7 over one route are one path.
     const std::string path = who + ",port=\"mlx5_0:1\",peer_host=\"node7\",peer_port=\"mlx5_0:1\",from=\"1\",to=\"7\"";
-    BOOST_TEST(has(text, "\nucx_mp_path_written_bytes_total{" + path + "} 1000007\n"));
-    BOOST_TEST(has(text, "\nucx_mp_path_failures_total{" + path + "} 1\n"));
+    BOOST_TEST(has(text, "\nucx_mp_path_written_bytes{" + path + "} 1000007\n"));
+    BOOST_TEST(has(text, "\nucx_mp_path_failures{" + path + "} 1\n"));
     BOOST_TEST(has(text, "\nucx_mp_path_up{" + path + "} 1\n"));
     BOOST_TEST(has(text, "\nucx_mp_path_down{" + path + "} 1\n"));
-    BOOST_TEST(has(text, "# TYPE ucx_mp_path_read_bytes_total counter\n"));
+    BOOST_TEST(has(text, "# TYPE ucx_mp_path_read_bytes gauge\n"));
     BOOST_TEST(has(to_metrics({}), "ucx_mp_processes 0\n"));
 }
 

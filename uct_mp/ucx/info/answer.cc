@@ -35,6 +35,12 @@ Line read_line(const std::string& text) {
 
 } // namespace
 
+std::string printable(std::string text) {
+    for (char& c : text)
+        if (c != '\n' && (c < ' ' || c > '~')) c = '?';
+    return text;
+}
+
 std::string_view Line::get(std::string_view key) const {
     const auto found = std::ranges::find(fields, key, &std::pair<std::string, std::string>::first);
     return found == fields.end() || found->second == "-" ? std::string_view{} : found->second;
@@ -76,7 +82,7 @@ double Process::sum(std::string_view key) const {
 
 Process parse(int pid, const std::string& answer) {
     Process process{.pid = pid, .line = {}, .interfaces = {}};
-    std::istringstream lines(answer);
+    std::istringstream lines(printable(answer));
     for (std::string text; std::getline(lines, text);) {
         Line line = read_line(text);
         if (line.kind == "process") {

@@ -48,6 +48,8 @@ struct Process {
 };
 
 [[nodiscard]] Process parse(int pid, const std::string& answer);
+// Any process may answer, and its text goes to a terminal: other characters than ASCII's visible ones become '?'.
+[[nodiscard]] std::string printable(std::string text);
 
 // The path is up, or its state is no fault, such as waiting until it is wanted.
 [[nodiscard]] bool is_well(const Line& path);

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <iterator>
 
 #include "uct_mp/ucx/info/views.h"
@@ -25,13 +23,26 @@ std::string quoted(std::string_view text) {
     return out + '"';
 }
 
+// -?(0|[1-9][0-9]*)(.[0-9]+)?, as JSON has it; without exponents.
+bool is_number(std::string_view text) {
+    const auto digits = [&] {
+        const std::size_t n = std::min(text.find_first_not_of("0123456789"), text.size());
+        text.remove_prefix(n);
+        return n;
+    };
+    if (text.starts_with('-')) text.remove_prefix(1);
+    const bool zero = text.starts_with('0');
+    const std::size_t whole = digits();
+    if (whole == 0 || (zero && whole > 1)) return false;
+    if (!text.starts_with('.')) return text.empty();
+    text.remove_prefix(1);
+    return digits() != 0 && text.empty();
+}
+
 std::string value_of(std::string_view key, const std::string& text) {
     if (text == "-") return "null";
-    char* end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
-    if (is_text(key) || text.empty() || *end || !std::isfinite(number) || text.find_first_of("xX") != text.npos)
-        return quoted(text);
-    return text; // as it is: a double would round large counts
+    // As it is: a double would round large counts.
+    return is_text(key) || !is_number(text) ? quoted(text) : text;
 }
 
 // Without the braces.

@@ -19,13 +19,14 @@ std::string label(const char* name, std::string_view value) {
 
 enum Metric : std::size_t { written, read, failures, returns, up, down, kMetrics };
 
+// Gauges: a connection that ends takes its counts with it, so a sum may fall.
 constexpr struct {
     const char *name, *type, *help;
 } kNames[kMetrics] = {
-    {"ucx_mp_path_written_bytes_total", "counter", "Bytes of messages and writes that were sent over a path."},
-    {"ucx_mp_path_read_bytes_total", "counter", "Bytes that were read over a path."},
-    {"ucx_mp_path_failures_total", "counter", "Times that a path has failed."},
-    {"ucx_mp_path_returns_total", "counter", "Times that a path has come back."},
+    {"ucx_mp_path_written_bytes", "gauge", "Bytes of messages and writes that were sent over a path."},
+    {"ucx_mp_path_read_bytes", "gauge", "Bytes that were read over a path."},
+    {"ucx_mp_path_failures", "gauge", "Times that a path has failed."},
+    {"ucx_mp_path_returns", "gauge", "Times that a path has come back."},
     {"ucx_mp_path_up", "gauge", "Peers that are reached over this path now."},
     {"ucx_mp_path_down", "gauge", "Peers for whom this path is down now."},
 };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include "uct_mp/ucx/info/views.h"
 
@@ -113,8 +114,14 @@ std::string raw_line(const Line& line) {
 
 } // namespace
 
-std::string Table::amount(double now, double before, double seconds) const {
-    return seconds > 0 ? bytes(std::max(0.0, now - before) / seconds) + "/s" : bytes(now);
+std::string Table::amount(double now, const Bytes* before, double Bytes::*what, double seconds) const {
+    if (seconds <= 0) return bytes(now);
+    return before ? bytes(std::max(0.0, now - before->*what) / seconds) + "/s" : "-";
+}
+
+const Table::Bytes* Table::at_last_look(const std::string& key) const {
+    const auto found = before_.find(key);
+    return found == before_.end() ? nullptr : &found->second;
 }
 
 void Table::show_peer(const std::string& key, const Interface& interface, const Peer& peer,
@@ -123,13 +130,14 @@ void Table::show_peer(const std::string& key, const Interface& interface, const 
                    state_of(peer).c_str());
     for (std::size_t i = 0; i < peer.paths.size(); ++i) {
         const Line& path = peer.paths[i];
-        Bytes& before = before_[key + '/' + std::to_string(i)];
+        const std::string path_key = key + '/' + std::to_string(i);
+        const Bytes* const before = at_last_look(path_key);
         const Bytes now{path.number("written"), path.number("read")};
         const std::string ports = or_dash(path.get("rail")) + " -> " + or_dash(path.get("port_there"));
         if (options.all || !is_well(path)) {
             out_ += format("    %-34s %-12s %10s %10s %10s %9s\n", cut(ports, 34).c_str(), state_of(path).c_str(),
-                           amount(now.written, before.written, options.seconds).c_str(),
-                           amount(now.read, before.read, options.seconds).c_str(),
+                           amount(now.written, before, &Bytes::written, options.seconds).c_str(),
+                           amount(now.read, before, &Bytes::read, options.seconds).c_str(),
                            figure(path, "write_rate", 1, "GB/s").c_str(), figure(path, "latency", 1e-3, "us").c_str());
             if (const std::string_view cause = path.get("cause"); !cause.empty() && !is_well(path))
                 out_ += "      " + cut(cause, 92) + '\n';
@@ -138,7 +146,7 @@ void Table::show_peer(const std::string& key, const Interface& interface, const 
                                failures, path.number("returns"), or_dash(path.get("from")).c_str(),
                                or_dash(path.get("to")).c_str());
         }
-        before = now;
+        now_[path_key] = now;
     }
     for (const Line& line : peer.more)
         if (options.all) out_ += "      " + raw_line(line);
@@ -146,24 +154,24 @@ void Table::show_peer(const std::string& key, const Interface& interface, const 
 
 void Table::show_process(const Process& process, const TableOptions& options) {
     const std::string key = std::to_string(process.pid);
-    Bytes& before = before_[key];
+    const Bytes* const before = at_last_look(key);
     const Bytes now{process.sum("written"), process.sum("read")};
     std::size_t peers = 0;
     for (const Interface& interface : process.interfaces) peers += interface.peers.size();
     out_ += format("%7d  %-12s %-10s %-10s %-5s %5zu %9s %9s  %s\n", process.pid,
                    cut(process.line.get("program"), 12).c_str(), cut(rank_of(process.line), 10).c_str(),
                    cut(process.line.get("job"), 10).c_str(), transports_of(process).c_str(), peers,
-                   amount(now.written, before.written, options.seconds).c_str(),
-                   amount(now.read, before.read, options.seconds).c_str(), cut(state_of(process), 23).c_str());
-    before = now;
+                   amount(now.written, before, &Bytes::written, options.seconds).c_str(),
+                   amount(now.read, before, &Bytes::read, options.seconds).c_str(), cut(state_of(process), 23).c_str());
+    now_[key] = now;
     for (const Interface& interface : process.interfaces) {
         if (!interface.is_used() && !options.all) continue;
         if (options.all) out_ += "  " + raw_line(interface.line);
         for (const Line& line : interface.more)
             if (options.all) out_ += "  " + raw_line(line);
-        std::size_t number = 0;
         for (const Peer& peer : interface.peers) {
-            const std::string peer_key = key + '/' + std::string(peer.line.get("id")) + '/' + std::to_string(number++);
+            const std::string peer_key =
+                key + '/' + std::string(interface.line.get("id")) + '/' + std::string(peer.line.get("id"));
             if (options.all || !peer.is_well()) show_peer(peer_key, interface, peer, options);
         }
         for (const Line& event : interface.events)
@@ -181,6 +189,7 @@ std::string Table::show(const std::vector<Process>& processes, const TableOption
         show_process(process, options);
     }
     if (!any) out_ += "  nobody has a peer yet\n";
+    before_ = std::exchange(now_, {});
     return std::move(out_);
 }
 

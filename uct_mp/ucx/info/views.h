@@ -30,9 +30,11 @@ private:
     };
     void show_process(const Process& process, const TableOptions& options);
     void show_peer(const std::string& key, const Interface& interface, const Peer& peer, const TableOptions& options);
-    [[nodiscard]] std::string amount(double now, double before, double seconds) const;
+    // Bytes, or bytes a second since the last look; "-": there was none of this.
+    [[nodiscard]] std::string amount(double now, const Bytes* before, double Bytes::*what, double seconds) const;
+    [[nodiscard]] const Bytes* at_last_look(const std::string& key) const;
 
-    std::map<std::string, Bytes> before_;
+    std::map<std::string, Bytes> before_, now_; // the last look, and this one
     std::string out_;
 };
 
