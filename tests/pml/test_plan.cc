@@ -87,6 +87,9 @@ struct World {
         case Action::What::fold:
             member.work.at(action.to) = behind(member.work.at(action.from), member.work.at(action.to));
             break;
+        case Action::What::adapter: // a plan for hosts has none
+            BOOST_REQUIRE(false);
+            break;
         case Action::What::copy:
             BOOST_REQUIRE(std::max(action.from, action.to) + action.count <= member.plan.blocks);
             std::copy_n(member.work.begin() + action.from, action.count, member.work.begin() + action.to);
