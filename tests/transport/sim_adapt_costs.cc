@@ -256,7 +256,7 @@ BOOST_DATA_TEST_CASE(faults_in_a_round, boost::unit_test::data::make({0, 1, 2}),
         if (peer != victim) to.emplace_back(peer, 0), pairs.emplace_back(0, peer), pairs.emplace_back(peer, 0);
     for (unsigned i = 0; i < 20; ++i) BOOST_REQUIRE(messages.all(to, 3)); // it has been heard of lately
     pass(cluster, 100 * kMs);
-    BOOST_TEST(cluster.node(0).services().warnings > 0u); // a round has met with it
+    BOOST_TEST(failures > 0u); // a round has met with it
     for (unsigned round = 0; round < 20; ++round) BOOST_REQUIRE(messages.all(pairs, 100));
     BOOST_TEST(messages.mistakes == 0u);
     BOOST_TEST(failures <= 2u); // at both ends

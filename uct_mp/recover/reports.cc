@@ -73,6 +73,7 @@ struct Reports::Host {
         if (names.host.empty()) return "the host of " + connect::describe(cut.front()->connection);
         if (ranks.empty()) return names.host + " (" + std::to_string(cut.size()) + " processes)";
         std::vector<std::string> words;
+        words.reserve(ranks.size());
         for (const std::int32_t rank : ranks) words.push_back(std::to_string(rank));
         return names.host + (ranks.size() == 1 ? " rank " : " ranks ") + join(words, kNamed);
     }
@@ -238,6 +239,7 @@ void Reports::look() {
     for (Host* host : open) look_at(*host, now, away, lost, back);
     const auto names = [](const std::vector<Host*>& hosts) {
         std::vector<std::string> list;
+        list.reserve(hosts.size());
         for (const Host* host : hosts) list.push_back(host->name);
         return std::to_string(hosts.size()) + " hosts (" + join(list, kNamed) + ")";
     };
@@ -319,6 +321,7 @@ std::string Reports::ways_to(const Host& host) const {
                          r.cause);
         }
     std::vector<std::string> list;
+    list.reserve(ways.size());
     for (const auto& [way, cause] : ways) list.push_back(way + " (" + cause + ")");
     return join(list, kWays);
 }

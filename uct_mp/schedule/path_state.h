@@ -248,10 +248,7 @@ inline void PathTable::let_pass(PathIndex i, Direction d, double rate) {
 
 inline void PathTable::place(PathIndex i, Direction d, std::uint64_t bytes) {
     Account& account = paths_[i].of(d);
-    if (account.in_flight == 0)
-        account.busy_from = now_ + static_cast<Nanos>(paths_[i].base_latency);
-    else
-        let_pass(i, d, rate(i, d)); // else the time since then would count for what is placed now
+    if (account.in_flight == 0) account.busy_from = now_ + static_cast<Nanos>(paths_[i].base_latency);
     if (__builtin_add_overflow(account.in_flight, bytes, &account.in_flight)) account.in_flight = UINT64_MAX;
 }
 

@@ -49,7 +49,7 @@ std::size_t Triggered::word_at(std::uint64_t number, unsigned edge) const {
     return (group_.rules_.slot(number) * edges_ + edge) * kWord;
 }
 std::size_t Triggered::work_at(std::uint64_t number) const {
-    return group_.rules_.slots() * edges_ * kWord + group_.rules_.slot(number) * slot_bytes_;
+    return std::size_t{group_.rules_.slots()} * edges_ * kWord + group_.rules_.slot(number) * slot_bytes_;
 }
 
 std::uint64_t* Triggered::word(std::uint64_t number, unsigned edge) const {

@@ -83,7 +83,7 @@ public:
 private:
     UctTasks& all_;
     const unsigned rail_;
-    const uct_mp_task_queue_h queue_;
+    uct_mp_task_queue* const queue_;
     const UctTaskMemory& memory_;
     uct_rkey_bundle_t key_{};
     bool has_key_ = false;

@@ -156,17 +156,6 @@ BOOST_AUTO_TEST_CASE(what_nobody_asks_about_keeps_no_rail_away) {
     }
 }
 
-// Idle time is no credit: half a MiB that is placed now takes its time, whatever is still unsettled from before.
-BOOST_AUTO_TEST_CASE(idle_time_is_no_credit) {
-    std::vector<PathSetup> setup = equal_paths(2);
-    setup[1].rail = 1;
-    Peer peer("default", setup);
-    const PathIndex first = peer.scheduler.place(Direction::write, 1024);
-    peer.scheduler.observe({PathIndex(1 - first), Direction::write, 8, 0, 999'000, 1'000'000}); // it is 1 ms later
-    peer.scheduler.place_on(first, Direction::write, 512 * 1024);
-    BOOST_TEST(peer.places(4, 8192) == std::string(4, char('1' - first)));
-}
-
 // One route of a port has a quarter of the others' rate: what waits on it counts as long as it takes, and no longer.
 BOOST_AUTO_TEST_CASE(a_slow_route_counts_as_long_as_it_takes) {
     std::vector<PathSetup> setup = weighted_paths({1, 1, 0.25});

@@ -108,7 +108,10 @@ std::string event_line(const Line& event) {
 
 std::string raw_line(const Line& line) {
     std::string text = line.kind;
-    for (const auto& [key, value] : line.fields) text += (key == "id" ? " " : " " + key + ' ') + value;
+    for (const auto& [key, value] : line.fields) {
+        if (key != "id") text += ' ' + key;
+        text += ' ' + value;
+    }
     return text + '\n';
 }
 
