@@ -162,7 +162,7 @@ const std::map<std::string, Value> kTransportValues = {
     {"ADAPT_COSTS", UCT_TEST_VALUE(adapt.measured)},
 };
 const std::set<std::string> kNotInTheCore = {
-    "RAILS", "PKEY", "RCACHE", "FORK_INIT", "PORT_TIMEOUT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
+    "RAILS", "PKEY", "TASKS", "RCACHE", "FORK_INIT", "PORT_TIMEOUT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
 
 void compare(const std::vector<face::Variable>& variables, const std::map<std::string, Value>& values,
              const channel::Config& parsed) {
