@@ -121,7 +121,8 @@ with tempfile.TemporaryDirectory() as folder:
 need(job.returncode == 0 and f"{RANKS} ranks ok" in out, f"exit code {job.returncode}:\n{out}{log}")
 lines = [line for line in log.splitlines() if " WARN " in line or " ERROR " in line]
 print("\n".join(lines))
-LOST = r"mp: \S+ rank (\d): no path to \S+ rank \d is left: softhca_0:1 -> softhca_0:1 \(.*\), softhca_1:1 -> softhca_1:1 \(.*\): operations"
+# A port that only a silent path leads over has no cause yet.
+LOST = r"mp: \S+ rank (\d): no path to \S+ rank \d is left: (softhca_[01]:1 -> softhca_[01]:1 \([^)]*\)(, )?)+: operations"
 BACK = r"mp: \S+ rank (\d): \S+ rank \d can be reached again after \d"
 need(all(re.search(LOST, line) or re.search(BACK, line) for line in lines), "another line")
 for pattern in (LOST, BACK): # of three hosts there, and of one host at most elsewhere
