@@ -162,6 +162,7 @@ struct Connection {
         bool by_peer = false;
         Nanos seen_at = 0;
         std::vector<path::RemoteRail> rails;
+        Names names;
     } before;
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again

@@ -205,7 +205,8 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, Pro
                     .seen = c.seen,
                     .rails_number = c.rails_number,
                     .seen_at = c.seen_at,
-                    .rails = std::move(c.remote_rails)};
+                    .rails = std::move(c.remote_rails),
+                    .names = c.names};
     if (proof != Proof::same_client) c.before.by_peer = proof == Proof::peer;
     c.incarnation = next_number(is_news(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation);
     c.remote_id = m.source;
@@ -304,7 +305,10 @@ void Server::undo(Connection& c) {
     c.seen_at = c.before.seen_at;
     // The peer itself has told this place. Without an address there is no other way to it.
     const bool knows_better = !c.before.rails.empty() || c.peer.count;
-    if (!c.before.by_peer && knows_better) c.remote_rails = std::move(c.before.rails);
+    if (!c.before.by_peer && knows_better) {
+        c.remote_rails = std::move(c.before.rails);
+        c.names = std::move(c.before.names); // anybody's request may have brought others
+    }
     if (!c.before.by_peer || is_news(c.before.rails_number, c.rails_number)) c.rails_number = c.before.rails_number;
     c.before = {};
     c.server = false;

@@ -13,9 +13,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -119,12 +119,18 @@ bool ask(int pid, std::string& out) {
 // As a whole or not at all: a collector reads it at any time.
 int write_metrics(const std::string& path, const std::string& text) {
     const std::string fresh = path + "." + std::to_string(getpid());
-    std::ofstream file(fresh);
-    file << text;
-    file.close();
-    if (file && std::rename(fresh.c_str(), path.c_str()) == 0) return 0;
+    // Nobody else's file or link of this name is written to; the collector is another user.
+    const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    bool good = fd >= 0 && fchmod(fd, 0644) == 0;
+    for (std::string_view rest = text; good && !rest.empty();) {
+        const ssize_t n = ::write(fd, rest.data(), rest.size());
+        good = n > 0;
+        if (good) rest.remove_prefix(static_cast<std::size_t>(n));
+    }
+    good = fd >= 0 && ::close(fd) == 0 && good;
+    if (good && std::rename(fresh.c_str(), path.c_str()) == 0) return 0;
     std::fprintf(stderr, "mp_info: --metrics %s: cannot be written: %s\n", path.c_str(), std::strerror(errno));
-    (void)std::remove(fresh.c_str());
+    if (fd >= 0) (void)std::remove(fresh.c_str());
     return 1;
 }
 

@@ -95,6 +95,19 @@ BOOST_AUTO_TEST_CASE(rates_between_two_looks) {
     BOOST_TEST(has(text, "0 B/s"));
 }
 
+// Neither totals as rates, nor those of the peer that had its place in the list before.
+BOOST_AUTO_TEST_CASE(a_new_peer_has_no_rate_yet) {
+    Table table;
+    const std::size_t first = kAnswer.find("peer 0000000000000001"), third = kAnswer.find("peer 0000000000000003");
+    (void)table.show({parse(4242, kAnswer.substr(0, third))}, {.all = true});
+    const std::string gone_and_new = kAnswer.substr(0, first) + kAnswer.substr(third);
+    const std::string text = table.show({parse(4242, gone_and_new)}, {.all = true, .seconds = 1});
+    BOOST_TEST(has(text, "node7 rank 41"));
+    const std::size_t line = text.find("mlx5_0:1 -> mlx5_0:1");
+    BOOST_REQUIRE(line != text.npos);
+    BOOST_TEST(!has(text.substr(line, text.find('\n', line) - line), "B/s"));
+}
+
 // Long names and large figures, too.
 BOOST_AUTO_TEST_CASE(a_line_has_at_most_100_columns) {
     std::string longer = kAnswer;
@@ -138,6 +151,22 @@ BOOST_AUTO_TEST_CASE(metrics) {
     BOOST_TEST(has(text, "\nucx_mp_path_down{" + path + "} 1\n"));
     BOOST_TEST(has(text, "# TYPE ucx_mp_path_read_bytes gauge\n"));
     BOOST_TEST(has(to_metrics({}), "ucx_mp_processes 0\n"));
+}
+
+// Any process may answer under the name. Its text goes to a terminal, and to tools that expect JSON.
+BOOST_AUTO_TEST_CASE(hostile_answers) {
+    const std::string answer = std::string("process 1 host \033[2Jx\"\\ job j\x9b") + "\ninterface 1 a 5" + '\0' +
+                               ",\"b\":1 c +5 d 007 e .5 f 5. g 1e5 h inf i - j -1.50 k 0 l -0.25 m -\npeer 2 n 0x5\n";
+    const std::string text = to_json({parse(1, answer)});
+    BOOST_TEST(std::ranges::all_of(text, [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
+    for (const char* quoted : {"\"a\": \"5?,\\\"b\\\":1\"", "\"c\": \"+5\"", "\"d\": \"007\"", "\"e\": \".5\"",
+                               "\"f\": \"5.\"", "\"g\": \"1e5\"", "\"h\": \"inf\"", "\"n\": \"0x5\""})
+        BOOST_TEST(has(text, quoted), quoted);
+    for (const char* plain : {"\"j\": -1.50", "\"k\": 0", "\"l\": -0.25", "\"i\": null"})
+        BOOST_TEST(has(text, plain), plain);
+    const std::string shown = Table().show({parse(1, answer)}, {.all = true}) + to_metrics({parse(1, answer)});
+    BOOST_TEST(std::ranges::all_of(shown, [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
+    BOOST_TEST(!has(printable("a\033b\n"), "\033"));
 }
 
 // Of another release, or anybody's.
