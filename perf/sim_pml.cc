@@ -87,20 +87,6 @@ private:
     bool over_ = false;
 };
 
-// As the modules have them by default, but nobody is watched.
-mp_config_t settings() {
-    return {.process = 0,
-            .transports = nullptr,
-            .local = nullptr,
-            .eager_limit = MP_AUTO,
-            .zero_copy = MP_AUTO,
-            .hint_limit = 16384,
-            .rendezvous_by_put = false,
-            .burst = 0,
-            .watch_interval = MP_NEVER,
-            .watch_strangers = false};
-}
-
 double rate(const Options& o, const char* policy) {
     channel::Config config;
     const auto choice = schedule::make_policy(policy, "--policy");
@@ -110,7 +96,7 @@ double rate(const Options& o, const char* policy) {
     softhca::sim::HostCosts host;
     host.post = host.completion = 750;
     Cluster cluster(o.fabric, 2, config, {.seed = 1, .payload_limit = 1024, .host = host});
-    mp_config_t core = settings();
+    mp_config_t core = module_defaults();
     core.eager_limit = 8192;
     core.zero_copy = SIZE_MAX;
     if (o.silent) core.hint_limit = SIZE_MAX;
@@ -309,7 +295,7 @@ double epoch(const Options& o, unsigned origins, bool fenced, const std::vector<
     softhca::sim::HostCosts host;
     host.post = host.completion = 150;
     Cluster cluster(o.fabric, 2, {}, {.seed = 1, .host = host}, {.rails = rails});
-    MpiJob job(cluster, settings());
+    MpiJob job(cluster, module_defaults());
     Epochs epochs(job, o.epoch, o.in_flight, origins, fenced);
     const unsigned counted = fenced ? 2 : origins; // whose epochs end
     const auto run = [&](std::uint64_t count) {
@@ -330,7 +316,7 @@ double fence(const Options& o, bool own) {
     softhca::sim::HostCosts host;
     host.post = host.completion = 150;
     Cluster cluster(o.fabric, o.fence, {}, {.seed = 1, .host = host});
-    MpiJob job(cluster, settings());
+    MpiJob job(cluster, module_defaults());
     Fences fences(job, own);
     const auto run = [&](std::uint64_t count) {
         const std::uint64_t end = fences.ended() + count;

@@ -9,24 +9,10 @@ namespace {
 
 constexpr std::uint32_t kContext = 1;
 
-// As pml/mp has them by default, but nobody is watched.
-mp_config_t settings(bool rendezvous_by_put) {
-    return {.process = 0,
-            .transports = nullptr,
-            .local = nullptr,
-            .eager_limit = MP_AUTO,
-            .zero_copy = MP_AUTO,
-            .hint_limit = 16384,
-            .rendezvous_by_put = rendezvous_by_put,
-            .burst = 0,
-            .watch_interval = MP_NEVER,
-            .watch_strangers = false};
-}
-
 } // namespace
 
 PmlRun::PmlRun(Cluster& cluster, const Job& job, bool rendezvous_by_put)
-    : Run(cluster, job), core_(cluster, settings(rendezvous_by_put)), incoming_(job.size()), moved_(job.size()) {
+    : Run(cluster, job), core_(cluster, module_defaults(rendezvous_by_put)), incoming_(job.size()), moved_(job.size()) {
     core_.on_completed = [this](mp_request_t& shown) { completed(shown); };
     bool moves = false;
     for (unsigned i = 0; i < ranks_.size(); ++i) {

@@ -106,7 +106,7 @@ for ranks, transport, fabric in ((2, "mp_rc", "ideal"), (4, "mp_dc", "four-path"
     jobs = ranks == 2 and series() < 5
     group.add(mpi4py(ranks, env=environment(transport, OMPI_MCA_pml_mp_transports=f"self,{transport}"), launch=launch_windows,
                      also=carried(transport), own_windows=True, jobs=jobs),
-              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 700, long=ranks != 4)
+              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 700, long=ranks == 8)
 
 
 # Collective operations of coll/mp: each kind has to be ours at some rank. Blocks are small there, so large ones begin early here.

@@ -94,14 +94,20 @@ def look(folder):
 
     faults("down")
     # Who has nothing under way to it need not know.
-    wait(lambda: sum(peer["cut_off"] for peer in peers(processes(job))) >= RANKS - 1, "a node is cut off")
+    wait(lambda: any(sum(peer["cut_off"] for peer in peers([one])) == RANKS - 1 for one in processes(job) if one["rank"] == 1),
+         "a node is cut off")
     text = mp_info(*pids)
     need("cut off: no path" in text and "its port is down here" in text and "3 cut off" in text, text)
     need(max(map(len, text.splitlines())) <= 100, text)
     time.sleep(2)
     faults("up")
-    wait(lambda: not any(peer["cut_off"] for peer in peers(processes(job))), "it is back")
-    time.sleep(0.5) # and what is to be said of it has been
+
+
+    def is_back():
+        found = processes(job)
+        return len(found) == RANKS and not any(peer["cut_off"] for peer in peers(found))
+    wait(is_back, "it is back")
+    time.sleep(1) # lines wait for half a second
 
 
 with tempfile.TemporaryDirectory() as folder:

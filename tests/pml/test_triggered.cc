@@ -97,18 +97,20 @@ struct Job {
     }
     // Until all queues are there.
     void warm_up() {
+        const unsigned all = ranks() * static_cast<unsigned>(std::bit_width(ranks() - 1));
         for (int i = 0; i < 200; ++i) {
             run(1, true);
-            if (count_of(world, "queues") == ranks() * static_cast<unsigned>(std::bit_width(ranks() - 1))) break;
+            if (count_of(world, "queues") == all) break;
         }
+        BOOST_REQUIRE_EQUAL(count_of(world, "queues"), all);
         for (int i = 0; i < 300; ++i) world.progress();
     }
 };
 
 } // namespace
 
-// What each put needs, where it goes at the partner, and that nothing else is left of the operation for a processor
-// but folds.
+// What each put needs, and where it goes at the partner. Nothing else is left of the operation for a processor but
+// folds and copies.
 BOOST_AUTO_TEST_CASE(plans_for_adapters) {
     for (std::uint32_t ranks = 2; ranks <= 40; ++ranks)
         for (const Collective kind : kKinds)
@@ -129,7 +131,14 @@ BOOST_AUTO_TEST_CASE(plans_for_adapters) {
                     std::uint64_t taken = 0;
                     for (const Action& action : plan.actions) {
                         if (action.what == Action::What::take) taken |= std::uint64_t{1} << action.edge;
-                        if (action.what != Action::What::put) continue;
+                        if (action.what != Action::What::put) {
+                            using What = Action::What;
+                            BOOST_REQUIRE(action.what == What::take || action.what == What::fold ||
+                                          action.what == What::copy);
+                            // No put waits for a processor.
+                            BOOST_REQUIRE((action.what == What::take || at == puts.size()));
+                            continue;
+                        }
                         BOOST_REQUIRE(at < puts.size());
                         const TriggeredPut& put = puts[at++];
                         BOOST_REQUIRE_EQUAL(put.edge, action.edge);
@@ -227,7 +236,7 @@ BOOST_AUTO_TEST_CASE(a_late_member) {
     }
 }
 
-// Operations that block are the host's; adapters that do not wait do nothing; a member's choice is its own.
+// Operations that block are the host's. Adapters that do not wait do nothing, nor do any if the host is wanted.
 BOOST_AUTO_TEST_CASE(who_does_it) {
     Job blocking(3, 4, all_wait, MP_ENGINE_AUTO), none(3, 4, none_waits, MP_ENGINE_ADAPTER),
         host(3, 4, all_wait, MP_ENGINE_HOST);

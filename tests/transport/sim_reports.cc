@@ -141,7 +141,7 @@ BOOST_DATA_TEST_CASE(in_sum_after_the_third, kBoth, transport) {
     job.cluster.run_for(60 * kSecond);
     BOOST_TEST_REQUIRE(job.said(0).size() == 7u);
     BOOST_TEST(job.said(0)[6].starts_with("n1 rank 1 could not be reached 5 more times in the last "), job.said(0)[6]);
-    job.outage(1, 300 * kMs); // calm for a minute: told again, or summed up once more
+    job.outage(1, 300 * kMs); // one more
     job.cut(1);
     job.cluster.run_for(6 * kSecond); // whatever has been: one that lasts is told
     BOOST_TEST(job.said(0).back().starts_with("no path to n1 rank 1 is left"), job.said(0).back());

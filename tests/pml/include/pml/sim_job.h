@@ -13,6 +13,20 @@ namespace ucx_mp::sim {
 
 class MpiJob;
 
+// As the modules have them by default, but nobody is watched.
+inline mp_config_t module_defaults(bool rendezvous_by_put = false) {
+    return {.process = 0,
+            .transports = nullptr,
+            .local = nullptr,
+            .eager_limit = MP_AUTO,
+            .zero_copy = MP_AUTO,
+            .hint_limit = 16384,
+            .rendezvous_by_put = rendezvous_by_put,
+            .burst = 0,
+            .watch_interval = MP_NEVER,
+            .watch_strangers = false};
+}
+
 // Programs are turns: each is called whenever its process may have something to do.
 struct Process {
     Process(MpiJob& job, Cluster& cluster, unsigned rank, const mp_config_t& config, const mp_hooks_t& hooks)
