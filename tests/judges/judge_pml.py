@@ -90,7 +90,9 @@ for transport in TRANSPORTS:
         alone = {"OMPI_MCA_pml_mp_async": "n"} if ranks > 4 else {}
         group.add(hpcc(ranks, rows, ranks // rows, env=environment(transport, **alone), launch=launch,
                        also=carried(transport)),
-                  f"hpcc_{ranks}_{transport}", ("four-path",) if ranks == 4 else ("ideal",), seconds=120)
+                  f"hpcc_{ranks}_{transport}", ("four-path",) if ranks == 4 else ("ideal",), seconds=120,
+                  # Each size over one of the two; hpcc runs over both while links are pulled (faults_hpcc).
+                  long=(transport == "mp_rc") != (ranks == 4))
     group.add(netpipe("-i", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
               f"netpipe_integrity_{transport}", ("ideal", "four-path"), seconds=60)
     group.add(netpipe("-i", "-a", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
@@ -106,7 +108,7 @@ for ranks, transport, fabric in ((2, "mp_rc", "ideal"), (4, "mp_dc", "four-path"
     jobs = ranks == 2 and series() < 5
     group.add(mpi4py(ranks, env=environment(transport, OMPI_MCA_pml_mp_transports=f"self,{transport}"), launch=launch_windows,
                      also=carried(transport), own_windows=True, jobs=jobs),
-              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 700, long=ranks == 8)
+              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 700, long=ranks > 2)
 
 
 # Collective operations of coll/mp: each kind has to be ours at some rank. Blocks are small there, so large ones begin early here.
