@@ -42,9 +42,12 @@ def groups_of(build, root, folders):
     """{(folder, flags): [file]} of the translation units below the folders."""
     groups = collections.defaultdict(set)
     for entry in json.loads((build / 'compile_commands.json').read_text()):
-        path = pathlib.Path(entry['file'])
-        if path.is_relative_to(root) and any(path.is_relative_to(root / folder) for folder in folders):
-            groups[(str(path.parent.relative_to(root)), flags_of(entry))].add(str(path.relative_to(root)))
+        path, paths = pathlib.Path(entry['file']), [pathlib.Path(entry['file'])]
+        if path.parent.name == 'Unity': # cmake has made one unit of several
+            paths = [pathlib.Path(name) for name in re.findall(r'^#include "(.+)"', path.read_text(), re.M)]
+        for path in paths:
+            if path.is_relative_to(root) and any(path.is_relative_to(root / folder) for folder in folders):
+                groups[(str(path.parent.relative_to(root)), flags_of(entry))].add(str(path.relative_to(root)))
     # A file that is compiled twice is checked once.
     seen, result = set(), []
     for (folder, flags), files in sorted(groups.items()):

@@ -14,7 +14,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::size_t kMost = 64;                // peers that are asked at a time
+constexpr std::size_t kMostAsked = 64;                // peers that are asked at a time
 constexpr unsigned kNew = 16;                    // strangers that are connected at a time
 constexpr unsigned kMembers = 1024;              // members that are looked at for that
 constexpr std::uint64_t kRankBits = 0xffff'ffff; // part of a process' name that holds about its rank in the job
@@ -111,7 +111,7 @@ void Engine::look() {
     // If there are many, each time the next ones.
     const auto next =
         static_cast<std::size_t>(std::upper_bound(names.begin(), names.end(), watched_.asked) - names.begin());
-    for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
+    for (std::size_t i = 0; i < std::min(names.size(), kMostAsked); ++i)
         ask(watched_.asked = names[(next + i) % names.size()]);
 }
 
