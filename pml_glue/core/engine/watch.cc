@@ -14,7 +14,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::size_t kMostAsked = 64;                // peers that are asked at a time
+constexpr std::size_t kMostAsked = 64;           // peers that are asked at a time
 constexpr unsigned kNew = 16;                    // strangers that are connected at a time
 constexpr unsigned kMembers = 1024;              // members that are looked at for that
 constexpr std::uint64_t kRankBits = 0xffff'ffff; // part of a process' name that holds about its rank in the job
