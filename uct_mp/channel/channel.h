@@ -110,7 +110,7 @@ inline constexpr std::uint32_t lasting = held; // mask of the gates that outlive
 // Writes that were lost with their path, and may not be visible at the peer yet. Recovery maintains it.
 struct Unsettled {
     PathMask damaged = 0;        // writes on them are not settled: no fence may pass
-    std::uint32_t puts_open = 0; // writes under way again
+    std::uint32_t puts_open = 0; // repeated writes that have not completed
     // Reads that push repeated writes into the peer's memory (visibility.h): `count` of them are under way.
     Completion reading{[](Completion*) {}, 0, Status::ok};
     // True: the peer must not be told that writes are done. Some are not settled, or may not be visible yet.

@@ -70,7 +70,7 @@ void Closing::say_goodbye() {
         const bool renewing = channel.ending.renewing;         // both sides have agreed to park it just now
         if (channel.self || channel.ending.buried || ((channel.gates & gate::failed) && !renewing)) continue;
         // A parked peer may have endpoints to us, and would wait for an answer to its next request. A peer that has
-        // connected while the program computed is not ready, and waits as well.
+        // connected while our program computed waits as well, though our side is not ready yet.
         if (channel.parked || renewing || half || state == connect::State::established) peers.push_back(&channel);
     }
     if (peers.empty() && !under_way) return;

@@ -159,7 +159,7 @@ bool Completions::peek(Adapter& adapter) {
     } while (--count != 0);
 }
 
-// The same where the accounts of several paths are kept.
+// Like reap_sole(), where paths have accounts, which the scheduler learns from.
 void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]]

@@ -208,7 +208,7 @@ template <Fits fits, class Fill, class Otherwise>
     schedule::Scheduler::Current& current = channel.wiring.scheduler->current(Direction::write);
     RingOut& ring = channel.rings->out;
     const std::uint32_t sequence = channel.next_sequence, in_flight = channel.in_flight();
-    // A slot is free if the message behind its last one has been acknowledged, see start_ring().
+    // A slot is free when the message after the last one in it has been acknowledged. start_ring() tests the same.
     if (!current.lasts() || in_flight + 1 >= ring.shape.slots) [[unlikely]]
         return otherwise();
     if (in_flight >= channel.window) [[unlikely]]

@@ -151,7 +151,7 @@ bool Endings::judge_leaver(Channel& channel) {
     if (idle) {
         // If we have sent anything since the question was made, the peer may have received it, so we refuse.
         const bool agreed = is_idle(channel) && channel.ending.goodbye.delivered == channel.next_sequence &&
-                            !(channel.asked && core_.admission.is_unused(channel)); // we want it for something
+                            !(channel.asked && core_.admission.is_unused(channel)); // we have just asked for it
         {
             const std::lock_guard lock(core_.services);
             core_.control->say_known(channel.connection, channel.ending.goodbye.number, agreed);
@@ -280,7 +280,7 @@ void Endings::disowned(Channel& channel) {
 
 void Endings::detach(Channel& channel) {
     const std::lock_guard lock(core_.services);
-    if (--core_.directory.endpoints == 0) core_.attention.store(true, std::memory_order_relaxed); // Ends::pool
+    if (--core_.directory.endpoints == 0) core_.attention.store(true, std::memory_order_relaxed); // to empty Ends::pool
     if (--channel.usage.endpoints != 0) return;
     ++core_.directory.unused;
     channel.usage.used_at = core_.services.now();

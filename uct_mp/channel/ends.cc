@@ -248,7 +248,7 @@ bool Ends::keep(SendQueue& dead) {
         }
     }
     if (verbs::to_reset(dead.qp.get()) != 0) return false;
-    dead.adapter->forget(); // its number may become another channel's
+    dead.adapter->forget(); // another channel may get the queue pair, with the same number
     const std::lock_guard lock(core_.services);
     pool.put(std::move(dead.qp), kind, core_.services.now() + core_.config.recovery.packet_lifetime);
     return true;

@@ -54,8 +54,8 @@ enum class ReadBack : std::uint8_t {
 struct RecoveryConfig {
     // Recovery goes on while the program makes no call: the thread that calls serve() also calls Beside::recover().
     bool thread = false;
-    bool enabled = true; // false: a failed path takes its channel with it, as in UCX's own transports; ports that
-                         // come up late are not used
+    bool enabled = true; // false: a failed path fails its channel, as in UCX's own transports, and ports that come up
+                         // late are not used
     bool packet_numbers = true; // ibv_query_qp tells packet numbers: exact for programs that poll memory (PROTOCOL.md)
     std::uint32_t untested = 0; // bit i: device i had no active port, so it could not be tested whether it tells them
     Nanos ask_interval = 1'000'000, max_ask_interval = 200'000'000;   // first repetition, doubled up to the ceiling
@@ -148,7 +148,8 @@ public:
     virtual ~Events() = default;
     // A channel that had refused an operation (no_resource) may accept one again, after want_room().
     virtual void room(Channel& channel) = 0;
-    // The peer is gone: everything outstanding has been completed with `status`. Called once per channel.
+    // The channel has failed. Everything outstanding has been completed with an error, unless an adapter has held it
+    // for more than a second. Called once per channel.
     virtual void peer_failed(Channel& channel, Status status) = 0;
     // This descriptor replaces one of control_fds(), which is closed. With the lock held.
     virtual void new_control_fd(int) {}
@@ -269,10 +270,10 @@ public:
     // Config::background: to be called, from any thread, whenever one of control_fds() is readable. Slow path.
     unsigned serve();
     [[nodiscard]] std::vector<int> control_fds() const;
-    // When progress() should be called again although nothing happens (a peer is to be asked); 0: no need.
+    // The time at which progress() should be called even if nothing happens (a peer is to be asked). 0: no need.
     [[nodiscard]] Nanos next_watch() const;
 
-    // Sleeping (UCX wake-up): one descriptor for all. arm(): busy if something happened meanwhile; progress() then.
+    // Sleeping (UCX wake-up): one descriptor for everything. arm(): ok: sleep on it; busy: call progress() first.
     [[nodiscard]] int event_fd();
     Status arm();
 

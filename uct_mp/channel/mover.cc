@@ -250,8 +250,7 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
         return Status::in_progress;
     };
     if (channel.wiring.path_count == 1) return whole();
-    if (channel.fences.passed != kNoPath)
-        [[unlikely]] { // only the order of writes on that path is kept, in one piece each
+    if (channel.fences.passed != kNoPath) [[unlikely]] { // the queue pair of one path orders whole writes only
         if (!read) return whole();
         Epochs::stop_passing(channel);
         return give_up();
@@ -340,7 +339,7 @@ Status Mover::nothing_to_do(Work& work) {
 // -- The calls
 
 namespace {
-// False: no bytes at all.
+// Describes the caller's memory in `work`. False: it has no bytes.
 bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
     std::uint64_t size = 0;
     for (std::size_t i = 0; i < count; ++i) {
