@@ -12,20 +12,19 @@ using adapt::Service;
 using Mode = AdaptConfig::Mode;
 
 namespace {
-constexpr double kTrialMessages = 64;                          // in a window: fewer show nothing
-constexpr unsigned kSilentSlices = 4 * adapt::Tuning::kSlices; // then it is taken back from who shows nothing
-constexpr unsigned kSamples = 32; // of a path's latency: by then the first guess of it is forgotten
-// Operations by RC that a trial takes at most. Four times what it takes to show something if one in 32 asks for a
-// completion.
+constexpr double kTrialMessages = 64;                          // per window: fewer teach nothing about RC
+constexpr unsigned kSilentSlices = 4 * adapt::Tuning::kSlices; // a trial ends after so many with too few messages
+constexpr unsigned kSamples = 32; // latencies of a path, after which its first guess no longer matters
+// A trial ends after so many operations over RC. It needs kSamples latencies: 1024 operations, if one in 32 asks for a
+// completion. The limit is four times that.
 constexpr double kMostTried = 4096;
-constexpr double kHeavier = 1.5; // an asker must be, for taking another one's place: no to and fro
-constexpr double kGain = 0.25;   // of the means
-// Nobody knows yet what RC saves. If it were this part of what messages take by DC, a trial is given when that would
-// have paid for it. So trials cost no more than what has been missed by then, whatever comes. Messages under way
-// together take no longer than the time that they have been sent in.
+constexpr double kHeavier = 1.5; // a peer takes another's place only if it is so much heavier: no swapping to and fro
+constexpr double kGain = 0.25;   // weight of a new value in a Mean
+// The saving of RC is not known before the first trial. This part of a message's time by DC is assumed. A trial waits
+// until that saving would have paid for it, so trials never cost more than was missed before them.
 constexpr double kHope = 0.25;
-constexpr unsigned kStale = 32; // windows after which it is to be known anew what messages take by DC
-// Messages of each side until a path of RC is there and is left again: a dozen datagrams, ns. An estimate: it is not
+constexpr unsigned kStale = 32; // windows after which DC's latency is measured anew, or RC is tried again
+// Time that each side spends on the datagrams (about a dozen) that set up a path of RC and end it, ns. An estimate, not
 // measured.
 constexpr double kTalk = 10'000;
 
@@ -60,7 +59,8 @@ double Adaptation::rc_saves() const {
     return saving_.known ? std::max(saving_.value, turned) : turned;
 }
 
-// Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
+// Where a limit parks connections, each new one would need new queue pairs of RC. The counts say there which peers are
+// worth it.
 bool Adaptation::all_have_room() const {
     return mode_ == Mode::eager && !(core_.config.max_connections && core_.directory.parks) &&
            core_.directory.connected <= core_.config.adapt.max_rc;
@@ -72,8 +72,8 @@ void Adaptation::connected(Channel& channel) {
         (void)core_.observer->serve_by(channel, Service::rc, Reason::first_peers);
 }
 
-// Nobody is chosen, so nothing is measured for that, and nobody goes by DC to show what it takes. A peer that has
-// refused is asked again, later and later: it may have had no endpoint yet.
+// All peers get RC, so nothing is measured, and no peer goes by DC as a reference. A peer that has refused is asked
+// again, at growing intervals: it may have had no endpoint yet.
 void Adaptation::serve_all() {
     const Nanos now = windows_->counts().end();
     const bool again = now >= next_trial_;
@@ -89,8 +89,8 @@ void Adaptation::attend(Nanos now) {
     if (now >= windows_->slice_end()) end_slice(now);
 }
 
-// Requests that have completed are those of messages, writes and reads (and a few of our own). Messages that have been
-// posted are known earlier.
+// Completed requests include messages, writes, reads and a few of our own. Posted messages are known earlier than
+// their completions. So the larger of the two counts is taken.
 std::uint64_t Adaptation::Seen::note_sent(const Channel& channel, std::uint32_t posted) {
     messages += channel.next_sequence - std::exchange(next, channel.next_sequence);
     aside += posted;
@@ -101,7 +101,7 @@ std::uint64_t Adaptation::Seen::note_sent(const Channel& channel, std::uint32_t 
     return all - std::exchange(sent, all);
 }
 
-// Messages since the last time, in and out, by slot: a peer that is parked and connects again is the same one.
+// Messages since the last call, in both directions, by slot: a channel keeps its slot while it is parked.
 std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
     std::vector<adapt::Counts::Entry> entries;
     std::vector<std::uint32_t> heard;
@@ -134,7 +134,7 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
     return entries;
 }
 
-// Its next connection has another id, and counts from zero.
+// The next connection of this channel has another id, and counts from zero. So the counts of this one are saved.
 void Adaptation::parking(const Channel& channel) {
     if (!windows_ || channel.self || core_.observer->served(channel).places == 0) return;
     const std::uint32_t slot = channel.local_id & kSlotMask;
@@ -151,7 +151,7 @@ void Adaptation::end_slice(Nanos now) {
     if (all_have_room()) return serve_all();
     const bool measured = core_.config.adapt.measured;
     if (measured) measure();
-    // A candidate for RC does not wait for all of it.
+    // One half is made ahead, so that a peer that gets RC waits less.
     if (measured && (rc_saves() > 0 || (!saving_.known && dc_latency_.known))) core_.halves.keep(1);
     if (due) choose_among_askers();
     if (due) end_reference();
@@ -164,7 +164,8 @@ void Adaptation::end_slice(Nanos now) {
     if (due) clear_refusals();
 }
 
-// The result of a loaded moment need not last: then no peer has RC that could show another one.
+// "RC saves nothing" may come from a moment of load. No peer has RC then, so nothing could correct it: after a while it
+// is forgotten, and RC is tried again.
 void Adaptation::doubt_saving() {
     const Nanos now = windows_->counts().end();
     const bool nobody = std::ranges::none_of(peers_, [](const Peer& peer) { return peer.has_rc(); });
@@ -178,7 +179,8 @@ void Adaptation::doubt_saving() {
     }
 }
 
-// The busiest goes by DC for a window. Its paths of RC stay: neither way costs a command.
+// The busiest peer goes by DC for a window, which renews DC's latency. Its paths of RC stay, so neither switch costs a
+// command.
 void Adaptation::renew_reference() {
     const Nanos now = windows_->counts().end();
     if (!referred_) referred_ = now;
@@ -195,7 +197,7 @@ void Adaptation::renew_reference() {
     (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::reference);
 }
 
-// Before look(), which judges what everybody has otherwise.
+// Runs before look(), which must see that peer with RC, as it usually has it.
 void Adaptation::end_reference() {
     const std::uint32_t id = std::exchange(reference_, kSlotMask);
     for (Peer& peer : peers_)
@@ -203,13 +205,13 @@ void Adaptation::end_reference() {
             (void)core_.observer->serve_by(*peer.channel, Service::rc, looks_ ? Reason::counts : Reason::first_peers);
 }
 
-// A peer that has refused may be asked again at the next look.
+// So that the next look may ask these peers again.
 void Adaptation::clear_refusals() {
     for (const Peer& peer : peers_)
         if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::refusal);
 }
 
-// Nobody here sends: whoever sends to us has DC.
+// Nobody here has an endpoint, so nothing is sent. Peers that send to us can do so by DC.
 void Adaptation::leave_all() {
     for (const Peer& peer : peers_) {
         if (peer.served.ours != Service::shared)
@@ -220,8 +222,9 @@ void Adaptation::leave_all() {
     core_.halves.keep(0);
 }
 
-// Times of messages to the same peer, by DC and by RC. A far peer, or one that all send to, is slow by both. The
-// latency by DC is that of the time before, if the paths of DC are spare now: not of long before.
+// Compares the latencies of messages to the same peer: a far peer, or one that many send to, is slow by DC and by RC.
+// RC counts only if it was used in the last window. DC may be spare now: then its latency is that of before, which
+// renew_reference() keeps from growing too old.
 void Adaptation::measure() {
     double saved = 0, weight = 0;
     const Nanos since = windows_->counts().end() - std::min(windows_->counts().end(), windows_->interval());
@@ -247,8 +250,9 @@ void Adaptation::measure() {
     note_turns();
 }
 
-// As if all went by DC, so that it does not depend on who has RC: the messages of an initiator are mixed evenly.
-// Several initiators turn at the same time, so each message loses only a part of it.
+// Estimates the part of messages that would make an initiator turn. It assumes that all go by DC, so that it does not
+// depend on who has RC, and that an initiator's messages to its peers are mixed evenly. Several initiators turn at the
+// same time, so the result is divided by their number.
 void Adaptation::note_turns() {
     std::vector<std::pair<const SendQueue*, double>> sent; // by initiator
     double all = 0, turned = 0;
@@ -274,14 +278,15 @@ void Adaptation::note_turns() {
     if (all > 0) turning_.add(turned / all / std::max(initiators, 1u));
 }
 
+// Messages that are under way together take no longer than the time in which they were sent: hence the minimum.
 bool Adaptation::has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const {
     const auto passed = static_cast<double>(windows_->counts().end() - windows_->begin());
     const double took = std::min(count_of(peer.slot(), counts) * dc_latency_.value, passed);
     return kHope * took >= both_halves() * peer.served.places;
 }
 
-// It may show something yet. Not for ever: what is large teaches no latency, and a path of DC that had little to carry
-// is not known. So after a while it goes by DC again.
+// True: a trial goes on, or ends now. It may teach nothing: large messages give no latency, and DC's latency is unknown
+// where DC carried little. So after a while the peer goes by DC again.
 bool Adaptation::on_trial() {
     const Peer* busiest = nullptr;
     bool up = false;
@@ -298,7 +303,7 @@ bool Adaptation::on_trial() {
     tried_ = 0;
     ++mute_;
     mute_peer_ = busiest->channel->local_id;
-    if (mode_ == Mode::eager) reference_ = mute_peer_; // it has RC in any case, but for a window
+    if (mode_ == Mode::eager) reference_ = mute_peer_; // eager peers keep RC: it goes by DC for one window only
     (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::trial);
     return true;
 }
@@ -311,17 +316,17 @@ void Adaptation::give_trial() {
         if (!peer.has_rc() && !peer.served.refused && peer.channel->local_id != mute_peer_ &&
             peer.sent >= kTrialMessages / adapt::Tuning::kSlices && (!busiest || peer.sent > busiest->sent) &&
             has_paid(peer, counts) &&
-            is_known(peer.channel->wiring, path::Kind::dc)) // else there is nothing to compare with
+            is_known(peer.channel->wiring, path::Kind::dc)) // else there is nothing to compare RC with
             busiest = &peer;
     const Nanos now = windows_->counts().end();
     if (now < next_trial_) return;
-    // Its turn comes again after another one's, or if there is nobody else for some time: the others may be between two
-    // bursts just now.
+    // The peer of the last fruitless trial comes again after another one, or when there has been no other for some
+    // time: the others may be between two bursts.
     if (!busiest && mute_peer_ != kSlotMask && ++passed_over_ < kSilentSlices) return;
     passed_over_ = 0;
     mute_peer_ = kSlotMask;
     if (!busiest) return;
-    // Each costs commands at both sides, also if it shows nothing: later and later.
+    // Each trial costs commands at both sides, even if it shows nothing: so the intervals grow.
     next_trial_ = now + (windows_->interval() << std::min(trials_++, 10u));
     (void)core_.observer->serve_by(*busiest->channel, Service::rc, Reason::trial);
 }
@@ -335,7 +340,7 @@ void Adaptation::look() {
         const std::uint32_t slot = peer.channel->local_id & kSlotMask;
         const Served served = core_.observer->served(*peer.channel);
         places = std::max(places, served.places);
-        // A peer that has RC by its own wish needs no wish of ours.
+        // A peer that has RC by its own wish is served both ways by it, and needs no wish of ours.
         const bool theirs = served.theirs == Service::rc && served.ours != Service::rc;
         others += theirs;
         refusals_ += served.refused;
@@ -360,7 +365,7 @@ void Adaptation::look() {
     }
 }
 
-// Peers that lose RC make room for the wished ones.
+// Those that lose RC come first, to make room for those that get it.
 void Adaptation::apply(const adapt::Mapping& map) {
     for (const Service service : {Service::shared, Service::rc})
         for (const Peer& peer : peers_) {
@@ -370,9 +375,9 @@ void Adaptation::apply(const adapt::Mapping& map) {
         }
 }
 
-// The destination chooses: of those that have asked for RC, and of those that we would like to have it, the heaviest
-// keep it. Each wish of a peer counts once: who does not come again has no use for it. Only those of our own wishes
-// count that look() is going to take, once there is room.
+// The receiver chooses. The heaviest peer that has asked for RC, or that we want it for, may take the place of the
+// lightest one that has it by its own wish. Each wish of a peer counts once: a peer that still wants RC asks again. Our
+// own wishes count only where look() would take them once there is room.
 void Adaptation::choose_among_askers() {
     const std::vector<adapt::Source> counts = windows_->counts().since(windows_->begin());
     const auto count = [&](const Peer& peer) { return count_of(peer.slot(), counts); };

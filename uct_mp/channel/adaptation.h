@@ -1,30 +1,29 @@
-// Chooses the peers that get RC: counts messages of each channel, measures the gain of RC, and wishes it (adapt/,
-// AQPS).
+// Chooses the peers that get RC: counts each channel's messages, measures the gain of RC, and asks the peers for it
+// (adapt/, AQPS).
 //
-// At the end of each slice of time the numbers of all channels are read: their differences are the counts, so the data
-// path pays nothing. After eight slices the time windows are looked at (adapt::Windows). A better map is wished from
-// the peers (Interface::serve_by); a refusal counts until the next look.
+// The sequence numbers of all channels are read at the end of each slice of time. Their differences are the counts, so
+// the data path pays nothing. The time windows are judged after eight slices (adapt::Windows). If another map is
+// better, the peers concerned are asked for it (Interface::serve_by). A refusal counts until the next look.
 //
-// Both directions count, since a queue pair serves both, and each side wishes by itself: who sends knows what its DC
-// initiators cost, and who receives may not. A peer that is asked by more than it can serve keeps the heaviest.
+// Both directions count, since a queue pair serves both. Each side asks for itself: the sender knows the cost of its DC
+// initiators, which the receiver may not know. A side with more askers than places keeps the heaviest.
 //
-// The gain of RC is the difference of the latencies that paths of both kinds to the same peers have shown
-// (schedule::PathTable). So it has contention, reconnects and cache misses in it. When those of DC are known the
-// busiest peer gets RC for trial. A trial ends, whether it has shown something or not. Where RC has taken over, DC's
-// latency is forgotten after a while. Then one of them goes by DC for a window, ever less often. RC is tried again,
-// too, ever less often, if it has saved nothing. The cost of RC is that of both sides' commands: a process that is
-// waited for delays others.
+// The gain of RC is a difference of latencies, measured on paths of both kinds to the same peer (schedule::PathTable).
+// So it includes contention, reconnects and cache misses. Once DC's latency is known, the busiest peer gets RC for a
+// trial, which is bounded. Where RC has taken over, DC's latency grows old. So the busiest peer goes by DC for a window
+// now and then, ever less often. If RC has saved nothing, it is tried again, ever less often. The cost of RC is the
+// time of both sides' commands, since a process that is delayed delays those that wait for it.
 //
-// A flood hides in its latencies what it saves that DC initiators need not turn to other targets. That is measured
-// apart (DcTurns), and weighed by the part of all messages that turn, as it follows from the counts. The gain is the
-// larger of the two, since either may include the other.
+// Under a flood, latencies do not show the time that DC initiators lose when they turn to another target. DcTurns
+// measures that loss, and the counts say how many of the messages suffer it. The gain is the larger of the two
+// values, since either may include the other.
 //
-// Eager, while there are no more peers than may have RC: all have it, so nobody is chosen and nothing is measured.
+// Mode eager: as long as all peers may have RC, all get it. Nothing is chosen or measured then.
 //
-// Writes and reads count at the side that posts them, by their requests: a large one is as many as it has pieces.
-// Each of them may make an initiator turn. The few requests that carry nothing (acknowledgments, markers) count, too.
+// Writes and reads count at the side that posts them, by requests: a large one counts once for each piece, since each
+// piece may make an initiator turn. The few requests without data (acknowledgments, markers) count as well.
 //
-// Callers: Progress, now and then; Peers, Ends and recovery tell. Slow path.
+// Callers: Progress (attend), Peers (connected), Endings (parking), recovery (note_commands). Slow path.
 // Threads: the interface's.
 #pragma once
 
@@ -43,29 +42,29 @@ public:
     explicit Adaptation(Core& core);
 
     void attend(Nanos now);
-    // Eager: RC at once, while there are no more peers than max_rc.
+    // Mode eager: asks for RC at once, while there are no more peers than max_rc.
     void connected(Channel& channel);
-    // It is parked now: what has come and gone counts nevertheless.
+    // The channel is being parked. Saves its counts, which its next connection starts from zero.
     void parking(const Channel& channel);
-    // Progress has paid so much for the commands that made and connected half of a path, ns: next to nothing, since
-    // they are done aside (halves.h).
+    // `took`: ns that progress spent on making and connecting half of a path. Next to nothing, since the commands are
+    // done aside (halves.h).
     void note_commands(Nanos took);
     void describe(AdaptationStatistics& out) const;
 
     DcTurns turns;
 
 private:
-    struct Seen { // of the channel in this slot, at the end of the last slice
+    struct Seen { // state of the channel in this slot at the end of the last slice
         std::uint32_t id = 0, expected = 0, next = 0;
-        std::uint32_t parked = 0;             // operations since then, of connections that have been parked
-        std::uint32_t judged = 0;             // the wish of the peer that another one's RC has been taken back for
-        std::uint64_t messages = 0, sent = 0; // by this connection; writes and reads as well
-        std::uint64_t requests = 0;           // that have completed
-        std::uint64_t aside = 0;              // of these, none of the program's
-        // Since it was called last. `posted`: likewise, to be left out.
+        std::uint32_t parked = 0;             // operations since then over connections that have been parked
+        std::uint32_t judged = 0;             // number of the peer's latest wish for which another peer lost its RC
+        std::uint64_t messages = 0, sent = 0; // by this connection; `sent` includes writes and reads
+        std::uint64_t requests = 0;           // completed
+        std::uint64_t aside = 0;              // of `requests`: DcTurns', not the program's
+        // Operations sent since the last call. `posted`: DcTurns' writes since then, which are left out.
         [[nodiscard]] std::uint64_t note_sent(const Channel& channel, std::uint32_t posted);
     };
-    struct Peer { // of a slot that may get RC
+    struct Peer { // one that may get RC
         Channel* channel;
         Served served;
         double sent, received; // in the last slice
@@ -79,7 +78,7 @@ private:
         bool known = false;
         void add(double now);
     };
-    [[nodiscard]] bool all_have_room() const; // eager, and as few peers as may have RC
+    [[nodiscard]] bool all_have_room() const; // mode eager, and there are no more peers than may have RC
     void serve_all();
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
@@ -97,29 +96,28 @@ private:
     void leave_all();
     void clear_refusals();
     [[nodiscard]] double both_halves() const;
-    [[nodiscard]] double rc_saves() const; // a message, as far as is known
+    [[nodiscard]] double rc_saves() const; // ns per message, as far as is known
 
     Core& core_;
     const AdaptConfig::Mode mode_;
     std::optional<adapt::Windows> windows_;
-    std::vector<Seen> seen_;  // by slot
-    std::vector<Peer> peers_; // that the last slice has found, by slot; valid until the next call of progress()
-    Mean saving_;             // of a small message by RC
-    Mean commands_;           // of half a path
-    Mean dc_latency_;         // of a small message by DC
-    Mean turning_;        // part of what a turn takes that a message, of either direction, would lose if all went by DC
-    unsigned silent_ = 0; // slices that the peer on trial has sent little in
-    double tried_ = 0;    // what has been sent to it
-    unsigned mute_ = 0;   // trials that have shown nothing
-    std::uint32_t mute_peer_ = kSlotMask; // on the last one; or nobody's id
-    unsigned passed_over_ = 0; // slices since then in which it was passed over and nobody else could be tried
+    std::vector<Seen> seen_;              // by slot
+    std::vector<Peer> peers_;             // found by the last slice, by slot; valid until the next call of progress()
+    Mean saving_;                         // by RC instead of DC, per small message
+    Mean commands_;                       // time of progress for half a path, see note_commands()
+    Mean dc_latency_;                     // of a small message
+    Mean turning_;                        // turns per message of either direction, if all went by DC
+    unsigned silent_ = 0;                 // slices in a row in which little was sent to the peer on trial
+    double tried_ = 0;                    // operations sent to it over RC
+    unsigned mute_ = 0;                   // trials that have shown nothing
+    std::uint32_t mute_peer_ = kSlotMask; // id of the channel on the last such trial; kSlotMask: none
+    unsigned passed_over_ = 0;            // slices since then in which only that peer could have been tried
     unsigned trials_ = 0;
     Nanos next_trial_ = 0;
-    Nanos doubted_ =
-        0; // since when RC saves nothing, or when it was tried again; 0: it saves something, or is not known
-    std::uint32_t reference_ = kSlotMask; // the channel that goes by DC meanwhile; or nobody's id
-    unsigned references_ = 0;             // times that DC has been measured anew
-    Nanos referred_ = 0;                  // the last one, or when a first difference was known
+    Nanos doubted_ = 0; // since when RC saves nothing while no peer has it; 0: it saves something, or is not known
+    std::uint32_t reference_ = kSlotMask; // id of the channel that goes by DC for this window; kSlotMask: none
+    unsigned references_ = 0;             // how often DC has been measured anew
+    Nanos referred_ = 0;                  // the last time, or when a saving was known first
     std::uint64_t looks_ = 0, changes_ = 0, refusals_ = 0;
 };
 

@@ -11,19 +11,19 @@ namespace ucx_mp::channel {
 namespace {
 
 constexpr unsigned kBeyond = 2;         // places beyond the limit
-constexpr unsigned kFewest = 4;         // places of which one is kept free
-constexpr unsigned kAhead = 8;          // times after somebody has had to wait
-constexpr Nanos kPatience = 10'000'000; // then one may take a place beyond the limit: peers may compute for long
-constexpr Nanos kDespair = 100'000'000; // then any number of them
-constexpr Nanos kLook = 5'000;          // while somebody waits: is anything idle now? At first
-constexpr Nanos kMostPause = 5'000'000; // ... and in the end
-constexpr Nanos kFresh = 1'000'000;     // a connection is kept for its first operation
-constexpr Nanos kRefused = 100'000;     // a peer that needs its connection is left alone, at first
+constexpr unsigned kFewest = 4;         // with so many places or more, one is kept free
+constexpr unsigned kAhead = 8;          // times that one is kept free after a channel has had to wait
+constexpr Nanos kPatience = 10'000'000; // after such a wait kBeyond more places may be used: peers may be computing
+constexpr Nanos kDespair = 100'000'000; // a wait after which the limit does not count
+constexpr Nanos kLook = 5'000;          // first pause between two looks for idle connections, while a channel waits
+constexpr Nanos kMostPause = 5'000'000; // ... and the longest, after doublings
+constexpr Nanos kFresh = 1'000'000;     // so long an unused connection is kept for its first operation
+constexpr Nanos kRefused = 100'000;     // so long a peer that has refused is left alone, at first
 constexpr Nanos kAnswer = 1'000'000;    // a peer that makes progress has answered by then
-constexpr Nanos kAway = 2'000'000;      // and our program has parked somebody, if it makes progress
-constexpr unsigned kMostNudges = 4;     // of a connection that does not become idle, in a row
+constexpr Nanos kAway = 2'000'000;      // our program, if it makes progress, has parked a connection by then
+constexpr unsigned kMostNudges = 4;     // in a row; then a connection that is still busy is left alone for a while
 constexpr unsigned kMostDoublings = 7;
-constexpr unsigned kMostStalls = 13; // doublings of the pause after a nudge in vain
+constexpr unsigned kMostStalls = 13; // doublings of the pause after nudges in vain
 constexpr unsigned kMostVictims = 8; // chosen in one look
 
 bool holds_place(const Channel& channel) {
@@ -49,7 +49,7 @@ void Admission::hold(Channel& channel) {
 }
 
 void Admission::grant(Channel& channel, unsigned all, Nanos since) {
-    hold(channel); // it will, before anybody counts
+    hold(channel); // its state follows before held() counts again
     const Nanos now = core_.services.now();
     channel.usage.granted_at = now;
     spent.most = std::max(spent.most, all);
@@ -87,9 +87,9 @@ bool Admission::may_connect(Channel& channel, Side side) {
     const Held now = held();
     const auto place = std::ranges::find(waiting_, &channel, &Waiting::channel);
     const bool first = waiting_.empty() || place == waiting_.begin();
-    // Nothing could be parked: handshakes wait for peers that are as full as we are, perhaps of handshakes with us.
+    // Nothing can be parked: the places hold handshakes, with peers that may be full of handshakes with us.
     const bool stuck = side == Side::server && now.parkable == 0 && now.ending == 0;
-    // Nor while the program computes: then the limit gives way for peers that have waited.
+    // Nothing is parked while our program computes: so the limit gives way for peers that have waited.
     const Nanos waited = side == Side::server && place != waiting_.end() ? core_.services.now() - place->since : 0;
     const bool patient = waited >= kAway;
     const unsigned beyond = patient ? core_.config.max_connections : stuck ? kBeyond : 0;
@@ -109,11 +109,11 @@ void Admission::forget(const Channel& channel) {
     std::erase_if(waiting_, [&](const Waiting& one) { return one.channel == &channel; });
     std::erase(holders_, &channel);
     if (!limited()) return;
-    due = true; // it had a place, perhaps
+    due = true; // its place, if it had one, is free
     core_.attention.store(true, std::memory_order_relaxed);
 }
 
-// Messages of both directions, writes and reads. Numbers begin with 0 when a connection does.
+// Changes whenever a message of either direction, a write or a read has used the connection. It is 0 for a new one.
 std::uint32_t Admission::moved(const Channel& channel) {
     std::uint32_t sum = channel.expected + channel.next_sequence;
     for (unsigned i = 0; channel.wiring.paths && i < channel.wiring.places; ++i) {
@@ -168,7 +168,7 @@ bool Admission::is_unused(const Channel& channel) const {
 unsigned Admission::start_waiting(Nanos now) {
     const Held places = held();
     unsigned all = places.all;
-    // A peer that was asked and computes will agree: nothing is sent there any more.
+    // A peer that was asked, and computes, will most likely agree: we send nothing to it any more.
     const unsigned silent = std::min(places.silent, core_.config.max_connections);
     std::erase_if(waiting_, [&](const Waiting& one) {
         return holds_place(*one.channel) || one.channel->ending.buried ||
@@ -192,7 +192,7 @@ void Admission::step() {
     if (!limited()) return;
     pause_ = kLook;
     if (core_.services.now() - looked_ >= took_) return look();
-    // News come one by one: looks take half of the time at most.
+    // Events come one by one. A pause as long as the last look keeps looks to half of the time.
     {
         const std::lock_guard lock(core_.services);
         due = false;
@@ -219,25 +219,25 @@ void Admission::look() {
         due = false;
         wanted = start_waiting(now) + static_cast<unsigned>(waiting_.size());
         waits = !waiting_.empty();
-        // In vain for long: all are in use.
+        // Making room ahead ends when it has been in vain for long: all connections are in use.
         ahead_ = ahead_ && wanted >= places && (waits || pause_ < kMostPause);
         wanted += ahead_;
         const Held places_held = held();
-        // Nobody waits: those that are too many because peers are silent may stay until these answer.
+        // If no channel waits, connections beyond the limit may stay until their silent peers answer.
         ending = places_held.ending + (waits ? 0 : places_held.silent);
     }
     looked_ = core_.services.now();
     took_ = looked_ - now;
     if (wanted <= places) return;
     const unsigned missing = wanted - places;
-    // Their answers, or that they have gone, set `due`. A peer that computes for long has nobody look meanwhile.
+    // Answers and ended connections set `due`. So no timer is needed while a peer computes.
     if (!waits && missing <= ending) return;
-    // Not all at once: who waits behind may find that he is connected by then.
+    // Not for all at once: by the time that it is their turn, the others may have been connected by their peers.
     const unsigned most = (places + 1) / 2;
     if (missing > ending && most > ending) seek(std::min(std::min(missing, most) - ending, kMostVictims), now);
     looked_ = core_.services.now();
     took_ = looked_ - now;
-    // Events of channels set `due`. That one has become idle nobody tells.
+    // Events set `due`, but a connection that becomes idle raises none: so a timer looks.
     look_in(std::max(pause_, took_));
     pause_ = std::min(2 * pause_, kMostPause);
 }
@@ -251,19 +251,19 @@ void Admission::note_used(const std::vector<Channel*>& holders) {
     }
 }
 
-// Neither refused lately, nor nudged and nothing has come of it yet.
+// False: the peer has refused lately, or the connection was nudged and nothing has been acknowledged since.
 bool Admission::may_ask(const Channel& channel, Nanos now) {
     const Usage& usage = channel.usage;
     return now >= usage.spared_until && (now >= usage.nudged_until || channel.acked != usage.acked);
 }
 
-// Acknowledgments or completions are missing, which have been asked for. One that gets them is looked at again at once,
-// unless it is used; one whose peer computes ever less often.
+// Endings::park() has just asked for missing acknowledgments or completions. may_ask() allows another try when they
+// have come, or after a pause. The pause doubles while the peer acknowledges nothing: it computes.
 void Admission::nudged(Channel& channel, Nanos now) {
     Usage& usage = channel.usage;
     if (std::exchange(usage.acked, channel.acked) != channel.acked) usage.stalls = 0;
     if (++usage.nudges % kMostNudges == 0) usage.spared_until = now + kRefused;
-    const Nanos pause = channel.in_flight() ? kRefused : kLook; // completions come from our adapter
+    const Nanos pause = channel.in_flight() ? kRefused : kLook; // completions come sooner, from our own adapter
     usage.nudged_until = now + (pause << std::min(usage.stalls++, kMostStalls));
 }
 
@@ -274,7 +274,7 @@ void Admission::seek(unsigned count, Nanos now) {
         holders = holders_;
     }
     note_used(holders);
-    unsigned expected = 0; // just nudged: they will be idle, mostly
+    unsigned expected = 0; // nudged just now: most of them will be idle soon
     std::vector<Channel*> idle;
     std::vector<adapt::Victims::Key> keys;
     for (Channel* const holder : holders) {

@@ -1,25 +1,28 @@
-// How many peers may be connected at once (Config::max_connections; ACTS): who waits for a connection, and whose
-// gives way.
+// Limits how many peers are connected at once (Config::max_connections; ACTS): which channel waits for a place, and
+// which connection gives way.
 //
-// A channel that wants a peer takes a free place, or waits in order of arrival. Meanwhile idle connections are asked to
-// end (Endings::park), which adapt::Victims chooses; endpoints do not notice. A peer's request that finds no place is
-// not answered: as soon as there is one it is this side that asks, and both requests cross (PROTOCOL.md R214).
+// A channel that needs a connection takes a free place, or waits in order of arrival. Meanwhile idle connections,
+// chosen by adapt::Victims, are asked to end (Endings::park); endpoints do not notice. A peer's request that finds no
+// place is not answered. As soon as there is a place, this side asks, and both requests cross (PROTOCOL.md R214).
 //
-// Nobody waits for ever. Two that are full of handshakes with each other have nothing to park: then, and for whoever
-// has waited for kPatience, there are kBeyond places more. Peers that are never idle cannot be parked: whoever has
-// waited for kDespair is connected all the same. A side with more connections than places parks some. A peer that
-// computes does not answer for as long: others are asked after kAnswer, and who has waited for kPatience may have its
-// place. While our program computes requests of peers get places beyond the limit after kAway: up to twice as many,
-// after kDespair any number. Answers that are missing before a connection is idle are asked for ever less often. When
-// the last place is taken, a victim is sought at once, if a channel has had to wait lately. So there is a place when
-// the next peer is wanted. No thrash: a connection that we have asked for is kept until something went over it, for
-// kFresh at most. A peer that refuses is left alone for a while, which doubles.
+// No channel waits for ever:
+// - kBeyond more places serve a channel that has waited for kPatience. They also serve two sides that are full of
+//   handshakes with each other, and so have nothing to park.
+// - A channel that has waited for kDespair is connected whatever the limit: connections that are never idle cannot be
+//   parked. Afterwards a side with too many connections parks some.
+// - A peer that computes does not answer. Others are asked after kAnswer. A channel that has waited for kPatience may
+//   have the place of the silent one.
+// - Nothing is parked here while our own program computes. Requests of peers that have waited for kAway may then use
+//   up to twice the limit.
 //
-// Nothing is paid on the data path: whether a connection has been used is seen from numbers that move anyway, when a
-// victim is sought. Keepalive moves none of them.
+// If a channel has had to wait lately, a victim is sought as soon as the last place is taken, so that the next one
+// need not wait. Against thrashing, a connection is kept until its first use, for kFresh at most. A peer that refuses
+// is left alone for a while, which doubles. So does the pause before a busy connection is nudged again.
 //
-// Threads: the interface's, where not said otherwise. Slow path: each search looks at those that hold places, which are
-// about as many as may, and not at all peers.
+// The data path pays nothing. The use of a connection shows in sequence numbers and byte counts, which are read when a
+// victim is sought. Keepalive changes none of them.
+//
+// Threads: the interface's, where not said otherwise. Slow path: a search looks at the holders of places only.
 #pragma once
 
 #include <vector>
@@ -38,24 +41,24 @@ public:
     ~Admission();
     Admission(const Admission&) = delete;
 
-    // May this channel connect now? Else it waits, and is connected when it is its turn. With the lock held, by either
-    // side's thread.
+    // May this channel connect now? If not, it is put on the waiting list, and step() connects it later. With the lock
+    // held, by either side's thread.
     [[nodiscard]] bool may_connect(Channel& channel, Side side);
-    // It waits no more, and holds no place. With the lock held.
+    // Takes the channel off the waiting list and from its place. With the lock held.
     void forget(const Channel& channel);
-    // Its connection is there; the peer would not give it back; it has been given back. Progress.
+    // Progress tells what has become of a connection.
     void connected(Channel& channel);
-    void refused(Channel& channel);
-    void parked(Channel& channel, Nanos asked_at); // 0: we have not asked
-    // It wants a place. With the lock held.
+    void refused(Channel& channel);                // the peer did not agree to part
+    void parked(Channel& channel, Nanos asked_at); // asked_at 0: the peer asked, not we
+    // The channel waits for a place. With the lock held.
     [[nodiscard]] bool waits(const Channel& channel) const;
-    // Nothing has gone over this connection yet, and it is young.
+    // The connection is younger than kFresh, and nothing has used it yet.
     [[nodiscard]] bool is_unused(const Channel& channel) const;
-    // Progress, without the lock: goes on with those who wait.
+    // Connects waiting channels, and makes room for the others. Progress, without the lock.
     void step();
 
     // -- What others read
-    bool due = false; // step() is. Under the lock
+    bool due = false; // step() has work. Under the lock
     AdmissionStatistics spent;
 
 private:
@@ -65,13 +68,15 @@ private:
     };
     struct Held { // places
         unsigned all = 0, ending = 0, parkable = 0;
-        unsigned silent = 0; // their peers have been asked, and have not answered for a while
+        unsigned silent = 0; // asked to end; the peer has not answered for kAnswer
     };
     [[nodiscard]] bool limited() const;
-    [[nodiscard]] Held held();                               // with the lock held
-    void hold(Channel& channel);                             // likewise
-    void grant(Channel& channel, unsigned all, Nanos since); // likewise; 0: it has not waited
-    [[nodiscard]] unsigned start_waiting(Nanos now);         // places held then; the same
+    // With the lock held.
+    [[nodiscard]] Held held();
+    void hold(Channel& channel);
+    void grant(Channel& channel, unsigned all, Nanos since); // since 0: it has not waited
+    [[nodiscard]] unsigned start_waiting(Nanos now);         // returns the places held afterwards
+    // Without the lock.
     [[nodiscard]] static std::uint32_t moved(const Channel& channel);
     void look();
     void look_in(Nanos pause);
@@ -83,12 +88,12 @@ private:
     Core& core_;
     adapt::Victims victims_;
     std::vector<Waiting> waiting_;  // under the lock
-    std::vector<Channel*> holders_; // likewise: those with a place are among them
-    Services::Timer timer_ = 0;     // runs while somebody waits, or there are too many
+    std::vector<Channel*> holders_; // under the lock; all that hold a place, and perhaps some that no longer do
+    Services::Timer timer_ = 0;     // runs while a channel waits, or too many are connected
     Nanos pause_ = 0;               // until it fires
-    Nanos took_ = 0, looked_ = 0;   // the last look, and when it was over
-    bool ahead_ = false;            // a place is to be made free though nobody waits. Under the lock
-    unsigned ahead_left_ = 0;       // times that this may be, until somebody has to wait again; the same
+    Nanos took_ = 0, looked_ = 0;   // how long the last look took, and when it was over
+    bool ahead_ = false;            // a place is to be made free though no channel waits. Under the lock
+    unsigned ahead_left_ = 0;       // how often that may happen until a channel has to wait again. Under the lock
 };
 
 } // namespace ucx_mp::channel

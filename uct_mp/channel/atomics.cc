@@ -1,6 +1,6 @@
-// Atomics executed by the target's transport: any operation, 32 and 64 bit, atomic against all adapters and all threads
-// of the target, because the target's processor executes them. Request and reply are sequenced messages, so they happen
-// exactly once whatever becomes of paths.
+// The target's processor executes atomics. So any operation of 32 or 64 bits is possible, and it is atomic against all
+// adapters and threads of the target. Request and reply are sequenced messages: each happens exactly once, even if
+// paths fail.
 #include <cstring>
 
 #include "uct_mp/channel/data_path.h"
@@ -9,7 +9,7 @@ namespace ucx_mp::channel {
 
 namespace {
 
-constexpr std::uint32_t kFetchTag = 1u << 31; // in the tags of those that wait for a result
+constexpr std::uint32_t kFetchTag = 1u << 31; // set in tags of requests that want a result
 
 template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
     switch (op) {
@@ -32,9 +32,9 @@ template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
 
 } // namespace
 
-// UCX_MP_ATOMICS=adapter: by the peer's home adapter, which is the one of lowest GUID, device 0 in the order of
-// DeviceSet (the same for all processes of a host that use the same adapters). Two adapters are not atomic against each
-// other.
+// UCX_MP_ATOMICS=adapter: the peer's home adapter executes all of them, since two adapters are not atomic against each
+// other. The home adapter is device 0 of DeviceSet, the one of lowest GUID. All processes of a host that use the same
+// adapters agree on it.
 Status Atomics::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
                                std::uint64_t compare, void* result, std::uint64_t remote,
                                const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
@@ -56,7 +56,7 @@ Status Atomics::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, st
         work->unpack_arg = result;
         work->open = 1;
         ++channel.moving.rdma_open;
-        ++channel.moving.gets_open; // it reads: what follows a fence waits for it
+        ++channel.moving.gets_open; // it reads, so what follows a fence has to wait for it
         channel.fences.put_paths |= PathMask{1} << path;
         channel.visible.unread |= PathMask{1} << path;
         sub.open += queue.dc;
@@ -80,7 +80,7 @@ Status Atomics::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint6
     if (const Status status = core_.sender.start_message(channel, core_.small, size, start); status != Status::ok)
         return status;
     Work* work = core_.works.new_work(channel, WorkKind::atomic, completion);
-    work->open = fetch ? 2 : 1; // the acknowledgment, and the reply
+    work->open = fetch ? 2 : 1; // waits for the acknowledgment, and for the reply
     work->width = static_cast<std::uint8_t>(width);
     work->unpack_arg = result;
     work->tag = (++channel.moving.atomic_tag & ~kFetchTag) | (fetch ? kFetchTag : 0);
@@ -130,15 +130,15 @@ void Atomics::serve_atomic(Channel& channel, const AtomicRequest& request) {
     serve_replies();
 }
 
-// In order per channel; one that finds no room blocks only its own channel.
+// Replies keep their order per channel. A reply without room blocks only its own channel.
 void Atomics::serve_replies() {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < replies.size(); ++i) {
         Channel& channel = *replies[i].channel;
         bool sent = false, earlier = false;
         for (std::size_t k = 0; k < kept; ++k) earlier |= replies[k].channel == &channel;
-        // Held is for the user's operations; a reply must get through. A fence of ours is none of its business: the
-        // reply carries a value that has been read already.
+        // gate::held concerns the user's operations only, and a reply must get through. gate::fence does not concern
+        // it either: it carries a value that has been read already.
         if (channel.gates & gate::failed) continue;
         Sender::Start start;
         if (!earlier && !(channel.gates & (gate::not_ready | gate::recovering)) &&
@@ -168,8 +168,8 @@ void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
         if (--work->open == 0) core_.works.finish_work(*work);
         return;
     }
-    // An atomic without a result has no waiter, so the channel is told, as after a refusal by an adapter.
-    if (reply.status == 0 || reply.tag & kFetchTag) { // a fetch that has been cancelled
+    // A refused atomic without a result has no caller to tell. So the channel fails, as after a refusal by an adapter.
+    if (reply.status == 0 || reply.tag & kFetchTag) { // the reply to a cancelled fetch
         ++core_.receiver.dropped;
         return;
     }

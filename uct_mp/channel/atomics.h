@@ -21,7 +21,8 @@ public:
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
                   void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
                   bool fetch);
-    // The channel fails if the target has refused an operation without a result. Unknown tags are dropped.
+    // The channel fails if the target has refused an operation without a result. A reply with an unknown tag is
+    // dropped.
     void take_reply(Channel& channel, const AtomicReply& reply);
 
     // -- Target

@@ -1,17 +1,16 @@
-// UCT_FLUSH_FLAG_CANCEL where several endpoints share a channel: what one of them has started ends, the others notice
-// nothing. (An endpoint that has the channel for itself takes the channel with it: Interface::invalidate.)
+// UCT_FLUSH_FLAG_CANCEL where several endpoints share a channel: one endpoint's operations end, and the others notice
+// nothing. (An endpoint that has the channel for itself ends the whole channel: Interface::invalidate.)
 //
-// Operations must end that name memory of the caller's: reads, zcopy writes and messages, results of atomics; and its
-// flushes. Copied messages and writes stay under way: a number in the channel's sequence cannot be taken back, nobody
-// waits for them, and UCT allows it. Then, in progress, and again until nothing is left:
-// - Unposted operations are not posted any more, and those lost with a path do not go again.
-// - A zcopy message that the peer has not acknowledged may have to go again: from a copy.
-// - A result that is still to come is dropped.
-// - A posted request belongs to the adapter until it is back. With a live peer that takes microseconds. If it takes
-// long, the
-//   paths that hold it are given up: their queue pairs end and give everything back, and recovery sends again what the
-//   others had there, once (uct_mp/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) the others would not survive
-//   that: so it ends by itself, or when the adapter gives up.
+// Operations that name the caller's memory must end: reads, zcopy writes and messages, results of atomics. So must the
+// endpoint's flushes. Copied messages and writes go on: their sequence numbers cannot be taken back, no caller waits
+// for them, and UCT allows it. A timer does the following until nothing is left:
+// - Unposted operations are dropped, and so are those lost with a path.
+// - A zcopy message that the peer has not acknowledged may have to be sent again. So a copy takes its place.
+// - An atomic's result that has not come yet is dropped when it comes.
+// - A posted request belongs to the adapter until it completes, which takes microseconds with a live peer. After kGrace
+//   the paths that hold it are given up. Their queue pairs end and return everything, and recovery sends the other
+//   endpoints' requests again, once (uct_mp/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) that would harm the
+//   other endpoints, so the request ends by itself, or when the adapter gives up.
 //
 // Whose a work is: those of the channel's first endpoint carry the caller's completion, those of another one a Tag in
 // its place. An endpoint that shares nothing pays nothing for it.
@@ -26,15 +25,15 @@ namespace ucx_mp::channel {
 
 namespace {
 
-constexpr Nanos kGrace = 20'000'000;                         // for what is posted
-constexpr Nanos kFirstLook = 100'000, kMaxLook = 10'000'000; // intervals
+constexpr Nanos kGrace = 20'000'000;                         // so long posted requests may take to complete
+constexpr Nanos kFirstLook = 100'000, kMaxLook = 10'000'000; // pause between two looks, doubled each time
 
 Tag* tag_of(const Work& work) {
     Completion* const completion = Beside::original(work.completion);
     return completion && completion->callback == Tag::fired ? static_cast<Tag*>(completion) : nullptr;
 }
 
-// Operations that have to end before the caller may have its memory back.
+// True: the operation uses the caller's memory until it ends.
 bool names_memory(const Work& work) {
     switch (work.kind) {
     case WorkKind::put:
@@ -53,7 +52,7 @@ bool names_memory(const Work& work) {
     }
 }
 
-// The work that this one is, or is a part of, if it is one of those that are cancelled.
+// The cancelled work that this one is, or is a part of. Null: it is not being cancelled.
 Work* part_of(Work* work, const Cancel& cancel) {
     if (work && (work->kind == WorkKind::replayed_put || work->kind == WorkKind::replayed_get ||
                  work->kind == WorkKind::replayed_message))
@@ -111,17 +110,17 @@ void Cancels::end_flushes(const Channel& channel, std::uint32_t origin) {
     const Channel* flushed = &channel;
     if (origin & kGone) {
         const auto cancel = std::ranges::find(list, origin, [](const auto& c) { return c->number; });
-        if (cancel == list.end()) return; // all over
+        if (cancel == list.end()) return; // nothing is under way any more
         flushed = (*cancel)->channel;
         waiting = std::exchange((*cancel)->completions, {});
     }
     for (Work* const first : flushed->moving.flushes)
-        for (Work* work = first; work; work = work->next) { // each ends when it would have, and nobody hears it
+        for (Work* work = first; work; work = work->next) { // it stays until its epoch ends, without a completion
             Tag* const tag = tag_of(*work);
             if ((!tag ? 0 : tag->cancel ? tag->cancel->number : tag->origin) == origin)
                 waiting.push_back(std::exchange(tag ? tag->user : work->completion, nullptr));
         }
-    for (Completion* const completion : waiting) complete(completion, Status::canceled); // may do anything
+    for (Completion* const completion : waiting) complete(completion, Status::canceled); // the user may do anything
 }
 
 Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* completion) {
@@ -134,7 +133,7 @@ Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* comple
         if (work.channel != &channel || !names_memory(work)) return;
         Tag* mark = tag_of(work);
         if ((mark ? mark->origin : 0) != origin || (mark && mark->cancel))
-            return; // an earlier user may have had the number
+            return; // a work that has a Cancel is an earlier user's, who may have had the same number
         if (!mark) work.completion = mark = static_cast<Tag*>(tag(work.completion, origin));
         mark->cancel = made.get();
         if (!ucx_mp::failed(work.status)) work.status = Status::canceled;
@@ -146,17 +145,17 @@ Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* comple
     made->pause = kFirstLook;
     {
         const std::lock_guard lock(core_.services);
-        ++channel.usage.endpoints; // until detach()
+        ++channel.usage.endpoints; // until go_on() calls detach()
         ++channel.usage.cancels;
         ++core_.directory.endpoints;
     }
-    // Not here: the caller may be anywhere in one of our callbacks.
+    // Not done here: the caller may be inside any of our callbacks.
     made->timer = core_.services.at(made->since, [this, &cancel = *made] { go_on(cancel); });
     list.push_back(std::move(made));
     return Status::in_progress;
 }
 
-// Its last work has ended. May run inside of anything.
+// The last work has ended. May run inside any call that ends works.
 void Cancels::announce(Cancel& cancel) {
     cancel.announced = true;
     for (Completion* const completion : std::exchange(cancel.completions, {})) complete(completion, Status::canceled);
@@ -180,7 +179,7 @@ void Cancels::go_on(Cancel& cancel) {
     core_.endings.detach(channel);
 }
 
-// Operations in lists of ours.
+// Ends the operations that stand in our own lists, so that no adapter holds them.
 void Cancels::cancel_waiting(Cancel& cancel) {
     Channel& channel = *cancel.channel;
     for (Work*& list : channel.moving.flushes)
@@ -193,7 +192,7 @@ void Cancels::cancel_waiting(Cancel& cancel) {
             *at = work->next;
             Completion* const completion = work->completion;
             core_.works.pool.put(work);
-            complete(completion, Status::canceled); // may change the list
+            complete(completion, Status::canceled); // the user may change the list: begin again
             at = &list;
         }
     for (const bool read : {false, true})
@@ -203,7 +202,7 @@ void Cancels::cancel_waiting(Cancel& cancel) {
                 continue;
             }
             core_.mover.unlink(channel, read, *work);
-            if (--work->open == 0) core_.works.finish_work(*work); // may change the list
+            if (--work->open == 0) core_.works.finish_work(*work); // the user may change the list: begin again
             work = channel.moving.pulled[read].first;
         }
     std::vector<Work*> parts;
@@ -215,12 +214,12 @@ void Cancels::cancel_waiting(Cancel& cancel) {
     for (auto at = channel.moving.atomics.begin();
          (at = std::ranges::find_if(channel.moving.atomics, mine)) != channel.moving.atomics.end();) {
         Work* const work = *at;
-        channel.moving.atomics.erase(at); // a reply that comes finds nobody
+        channel.moving.atomics.erase(at); // so its reply will be dropped
         if (--work->open == 0) core_.works.finish_work(*work);
     }
 }
 
-// Messages that the peer has not acknowledged, as far as is known.
+// Ends works whose messages have not been acknowledged. Each message stays retained, with a copy of the caller's bytes.
 void Cancels::cancel_retained(Cancel& cancel) {
     Channel& channel = *cancel.channel;
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
@@ -229,8 +228,8 @@ void Cancels::cancel_retained(Cancel& cancel) {
         Work* const work = buffer.work;
         if (!work || part_of(work, cancel) != work) continue;
         if (work->kind == WorkKind::message) {
-            Buffer* const copy = core_.large.get(); // it has room for any message, with its header and a trailer
-            if (!copy) continue;                    // next time
+            Buffer* const copy = core_.large.get(); // has room for any message, with its header and a trailer
+            if (!copy) continue;                    // go_on() tries again
             std::byte* to = copy->data();
             const auto append = [&to](const void* from, std::size_t n) { std::memcpy(to, from, n), to += n; };
             append(buffer.data(), buffer.length);
@@ -242,7 +241,7 @@ void Cancels::cancel_retained(Cancel& cancel) {
             copy->path = buffer.path;
             copy->work = nullptr;
             place = copy;
-            work->bounce = &buffer; // its header may be on its way from there: the work ends when all of that is back
+            work->bounce = &buffer; // the adapter may still read the header there: the buffer stays until the work ends
             buffer.pool = &buffer.pool->home();
         } else {
             --channel.moving.atomics_pending;
@@ -265,7 +264,7 @@ void Cancels::take_back_posted(Cancel& cancel) {
             if (part_of(posted.work, cancel))
                 holding |= bit;
             else if (posted.work->kind == WorkKind::adapter_atomic)
-                spared |= bit; // of others: they would be lost
+                spared |= bit; // another endpoint's: recovery could not repeat it
         }
     };
     for (PathIndex path = 0; path < channel.wiring.path_count; ++path)

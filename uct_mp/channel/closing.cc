@@ -1,7 +1,7 @@
-// The interface closes. Whoever has been delivered something may close at once, and so may whoever has nothing to say
-// any more; the others would wait for acknowledgments until the adapters, the watchdog and the time-out of a partition
-// have their say. So what is owed goes first, then everybody is told (connect/goodbye.cc), and both are waited for: not
-// for long, since a peer may be dead, or stopped. No handler and no completion of the program's is called any more.
+// A program may close its interface as soon as it has what it waited for. Its peers may still wait for acknowledgments
+// and replies. Without a word they would wait until the adapters, the watchdog or the time-out of a partition give up.
+// So the interface sends first what it owes, then tells every peer (connect/goodbye.cc), and waits for both to arrive:
+// not for long, since a peer may be dead or stopped. No handler and no completion of the program's is called any more.
 // Slow path.
 #include <algorithm>
 #include <mutex>
@@ -15,8 +15,8 @@
 namespace ucx_mp::channel {
 
 namespace {
-constexpr Nanos kPatience = 100'000'000; // all in all
-constexpr Nanos kForOwed = 20'000'000;   // of it, before the peers are told
+constexpr Nanos kPatience = 100'000'000; // for everything
+constexpr Nanos kForOwed = 20'000'000;   // of this: until the peers are told, at the latest
 constexpr Nanos kRepeat = 2'000'000;     // first repetition of the goodbye, doubled
 constexpr Nanos kPause = 20'000;
 
@@ -31,8 +31,8 @@ void forget_posted(SendQueue& queue, std::uint16_t position, ibv_wc_status statu
 }
 } // namespace
 
-// Completions of what is posted, which calls nobody; receives are dropped: nobody takes them, and their senders hear
-// it.
+// Takes completions without any call to the program. Received messages are dropped: the goodbye tells their senders
+// that they were not delivered.
 unsigned Closing::poll_closing() {
     unsigned n = 0;
     for (unsigned i = 0; i < core_.adapter_count; ++i) {
@@ -55,9 +55,9 @@ unsigned Closing::poll_closing() {
 void Closing::say_goodbye() {
     std::unique_lock lock(core_.services);
     core_.control->close();
-    (void)core_.control->poll(); // who has asked just now, and who has left before us
+    (void)core_.control->poll(); // takes requests and goodbyes that have come just now
     std::vector<Channel*> peers;
-    bool under_way = false; // handshakes: peers that have not heard what we tell them repeat what they have said
+    bool under_way = false; // a handshake is given up: a peer that misses our answer repeats its message
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         const connect::State state = channel.connection.state;
@@ -67,18 +67,18 @@ void Closing::say_goodbye() {
             under_way = true;
         }
         const bool half = state == connect::State::confirming; // the peer may be connected already
-        const bool renewing = channel.ending.renewing;         // has agreed to be parked just now
+        const bool renewing = channel.ending.renewing;         // both sides have agreed to park it just now
         if (channel.self || channel.ending.buried || ((channel.gates & gate::failed) && !renewing)) continue;
         // A parked peer may have endpoints to us, and would wait for an answer to its next request. A peer that has
-        // connected while the program computed is not ready, and waits as well.
+        // connected while our program computed waits as well, though our side is not ready yet.
         if (channel.parked || renewing || half || state == connect::State::established) peers.push_back(&channel);
     }
     if (peers.empty() && !under_way) return;
-    core_.works.pool.for_each([](Work& work) { // whatever becomes of it, nobody hears it
+    core_.works.pool.for_each([](Work& work) { // so that no completion of the program's is called
         work.completion = nullptr;
         work.status = Status::canceled;
     });
-    const auto drop_those_who_know = [&] { // or say goodbye as well
+    const auto drop_those_who_know = [&] { // peers that have answered, or have said goodbye themselves
         std::unordered_set<const Channel*> leaving;
         for (const Mail& m : core_.mail.list)
             if (m.what == Mail::What::ended && !m.goodbye.idle) leaving.insert(m.channel);
@@ -94,13 +94,13 @@ void Closing::say_goodbye() {
                                        return queue && !queue->failed() && (queue->dc ? sub.open != 0 : !queue->idle());
                                    });
     };
-    const auto say = [&](Channel& channel, unsigned attempt) { // false: there is no room now
+    const auto say = [&](Channel& channel, unsigned attempt) { // false: the control plane has no room now
         return channel.connection.parting.known ||
                core_.control->say_closing(channel.connection, channel.expected, attempt);
     };
     drop_those_who_know();
     const Nanos begin = core_.services.now();
-    // Executed operations have a reply, delivered messages are acknowledged.
+    // Sends what is owed: replies to executed atomics, and acknowledgments of delivered messages.
     core_.atomics.serve_replies();
     for (Channel* channel : peers) {
         if (channel->gates & (gate::failed | gate::not_ready)) continue;
@@ -109,7 +109,7 @@ void Closing::say_goodbye() {
     }
     Nanos next = 0, now = begin;
     bool told = false;
-    std::vector<Channel*> round; // those that are still to be told in this one: more than there is room for at once
+    std::vector<Channel*> round; // peers still to be told in this attempt: there may be no room for all at once
     const auto hears = [&] { return under_way && now - begin < kForOwed; };
     for (unsigned attempt = 0; (!peers.empty() || hears()) && now - begin < kPatience; now = core_.services.now()) {
         const bool any = poll_closing() != 0;
@@ -128,7 +128,7 @@ void Closing::say_goodbye() {
         const bool passes = core_.services.wait(kPause);
         lock.lock();
         if (passes) continue;
-        // Nothing will come while we wait.
+        // Time does not pass here (a simulation): waiting is useless. Tell the peers, if that is still to be done.
         if (!told)
             for (Channel* channel : peers) (void)say(*channel, 0);
         break;

@@ -1,8 +1,8 @@
 // The end of an interface: what is owed goes out, every peer is told, and their answers are waited for.
 //
-// Callers: close() of Core, once. It takes 100 ms at most, of which 20 ms are for what is owed.
-// Nothing of the program's is called any more, neither handlers nor completions.
-// Threads: the interface's; the lock is taken inside, and given back while it waits.
+// Callers: close() of Core, once. It takes 100 ms at most. The peers are told after 20 ms, even if something is still
+// owed. No handler and no completion of the program's is called.
+// Threads: the interface's. Takes the lock, and releases it while it waits.
 #pragma once
 
 #include "uct_mp/channel/channel.h"

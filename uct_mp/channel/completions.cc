@@ -1,4 +1,4 @@
-// Completion queues: what has been sent is settled, what has come is handed to Receiver.
+// Completion queues: sends are settled, received messages go to Receiver.
 #include <algorithm>
 #include <cinttypes>
 #include <type_traits>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kBatch = Adapter::kFetch;
 
-// Sends, from a queue with timestamps; what comes is copied out, see Completed.
+// Takes sends from a queue with timestamps. The entries are copied out first, see Completed.
 [[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, Completed* out) {
     auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
     ibv_poll_cq_attr attr{};
@@ -36,7 +36,7 @@ constexpr unsigned kBatch = Adapter::kFetch;
     return n > 0 ? static_cast<unsigned>(n) : 0;
 }
 
-// The length of the write or read that was cut; 0: it was not.
+// The length of the whole write or read that these bytes are a piece of. 0: it was not cut.
 [[nodiscard]] inline std::uint64_t length_if_cut(const Work& work, std::uint64_t bytes) {
     return work.kind <= WorkKind::get_bcopy && bytes < work.transfer.size ? work.transfer.size : 0;
 }
@@ -50,7 +50,7 @@ constexpr unsigned kBatch = Adapter::kFetch;
     if (status == IBV_WC_SUCCESS) [[likely]]
         Receiver::receive(core, adapter, buffer, length, qp_number);
     else
-        adapter.give_back(buffer); // flushed with its queue pair
+        adapter.give_back(buffer); // it was flushed with its queue pair
 }
 
 [[gnu::always_inline]] inline void Completions::handle_send(Core& core, Adapter& adapter, std::uint64_t id,
@@ -66,9 +66,9 @@ constexpr unsigned kBatch = Adapter::kFetch;
         core.completions.reap(adapter, queue, position, ticks);
 }
 
-// `n` of them are in `batch`; what was peeked at before goes first.
+// Completions that peek() kept are older than those in `batch`, so they go first.
 unsigned Completions::take_receives(Adapter& adapter, ibv_wc* batch, unsigned n) {
-    Core& core = core_; // once: callbacks in between
+    Core& core = core_; // else it would be loaded again after each callback
     const unsigned peeked = adapter.peeked_count ? handle_peeked(adapter) : 0;
     for (unsigned total = 0;;) {
         adapter.to_post += static_cast<std::int32_t>(n);
@@ -82,7 +82,7 @@ unsigned Completions::take_receives(Adapter& adapter, ibv_wc* batch, unsigned n)
 }
 
 template <class Entry> unsigned Completions::take_sends(Adapter& adapter, Entry* batch, unsigned n) {
-    Core& core = core_; // once: callbacks in between
+    Core& core = core_; // else it would be loaded again after each callback
     for (unsigned total = 0;;) {
         for (unsigned i = 0; i < n; ++i) {
             if constexpr (std::is_same_v<Entry, Completed>)
@@ -103,11 +103,11 @@ unsigned Completions::poll_timed_sends(Adapter& adapter) {
     return n ? take_sends(adapter, batch, n) : 0;
 }
 
-// Nearly every call finds nothing, or only one of the two: so what is found is for functions of their own.
+// Nearly every call finds nothing, or only sends or only receives. So functions of their own handle what is found.
 unsigned Completions::poll(Adapter& adapter, bool all) {
     ibv_wc batch[kBatch];
     unsigned n = fetch(adapter.cq.get(), batch);
-    // Receives may have been refused, so that some are still to be posted.
+    // Receives may be left to post: an earlier refill may have been refused.
     if (n || adapter.peeked_count || adapter.to_post >= adapter.batch) n = take_receives(adapter, batch, n);
     if (adapter.owed <= 0 && !all) return n;
     if (adapter.extended) return n + poll_timed_sends(adapter);
@@ -146,12 +146,12 @@ bool Completions::peek(Adapter& adapter) {
     return adapter.peeked_count != 0;
 }
 
-// The completion at `position` also covers the records before it. The queue pair of the only path to a peer: no
-// account.
+// Reaps the record at `position` and all before it, which its completion covers too. For the queue pair of an only
+// path, which has no account.
 [[gnu::always_inline]] inline void Completions::reap_sole(Core& core, SendQueue& queue, std::uint16_t position) {
     auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]]
-        return; // of an earlier life of this queue pair
+        return; // the completion is of an earlier life of this queue pair
     do {
         const Posted& posted = queue.pop();
         tally(posted, posted.channel->wiring.paths[0]);
@@ -159,12 +159,13 @@ bool Completions::peek(Adapter& adapter) {
     } while (--count != 0);
 }
 
-// The same where the accounts of several paths are kept.
+// Like reap_sole(), where paths have accounts, which the scheduler learns from.
 void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]]
-        return; // of an earlier life of this queue pair
-    // A ring has a record more than the queue pair has requests: what the user posts meanwhile doesn't reach this one.
+        return; // the completion is of an earlier life of this queue pair
+    // `last` stays valid: there is one record more than the queue pair has requests, so requests that the user posts
+    // meanwhile don't overwrite it.
     const Posted& last = queue.at(position);
     const std::uint64_t whole = last.work ? length_if_cut(*last.work, last.bytes) : 0;
     std::uint64_t settled = 0;
@@ -178,7 +179,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
         } else {
             channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
                                              posted.bytes);
-            // Whoever shares the initiator may have no other completion to wait for.
+            // A channel that shares the initiator may have no other completion coming that would pull its works.
             if (channel.moving.pulled_count && !std::exchange(channel.moving.pull_due, true))
                 core_.enlist(core_.mover.pulls_due, &channel);
         }
@@ -187,9 +188,9 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
     Channel& channel = *last.channel;
     const Direction direction = last.read ? Direction::read : Direction::write;
     if (last.timed) {
-        // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).
+        // Without timestamps, the time at which it is found is taken (7.2.2: inexact if that is late).
         const Nanos done = adapter.timestamps ? adapter.clock.to_host(ticks) : core_.services.now();
-        // DcTurns reads it there, until another record takes the place.
+        // DcTurns reads `done` from the record, before another one takes the place.
         const Nanos t_post = std::exchange(queue.at(position).t_post, done);
         const std::uint64_t bytes = last.work ? last.bytes : last.offset;
         channel.wiring.scheduler->observe({.path = last.path,

@@ -1,4 +1,4 @@
-// Polls the completion queues of adapters. Receives go to Receiver, failed sends to Failures, the others are reaped.
+// Polls the completion queues of adapters. Receives go to Receiver, failed sends to Failures. Other sends are reaped.
 //
 // Callers: Progress polls, Interface peeks before it sleeps, and Reopening empties the queues of a dead adapter.
 // A completion stands for all requests before it on its queue pair. Completions of an earlier life are ignored.
@@ -14,16 +14,16 @@ public:
     explicit Completions(Core& core) : core_(core) {}
 
     // -- Operations
-    // Returns how many completions were handled. `all`: also looks where no completion has been asked for; failures
-    // come there, too.
+    // Returns how many completions were handled. `all`: polls for sends even if none has asked for a completion, since
+    // a failed request completes unasked.
     unsigned poll(Adapter& adapter, bool all);
-    // True: something is there. It is kept for the next poll().
+    // True: completions are there. They are kept for the next poll().
     bool peek(Adapter& adapter);
-    // A record has come back, or counts as done: its work or its epoch loses it. May call the user.
+    // A record has come back, or counts as done. Its work, or its epoch, has one request less open. May call the user.
     static void settle(Core& core, const Posted& posted);
 
 private:
-    // `n` have been found; the batch, of kFetch entries, is used for those behind them, too.
+    // `n` entries of the batch are filled. The batch, of kFetch entries, is reused to fetch more.
     [[gnu::noinline]] unsigned take_receives(Adapter& adapter, ibv_wc* batch, unsigned n);
     template <class Entry> [[gnu::noinline]] unsigned take_sends(Adapter& adapter, Entry* batch, unsigned n);
     [[gnu::noinline]] unsigned poll_timed_sends(Adapter& adapter);
@@ -34,7 +34,7 @@ private:
     unsigned handle_peeked(Adapter& adapter);
     static void reap_sole(Core& core, SendQueue& queue, std::uint16_t position);
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
-    static void tally(const Posted& posted, Path& sub); // statistics; `sub`: its path
+    static void tally(const Posted& posted, Path& sub); // statistics of the path
 
     Core& core_;
 };

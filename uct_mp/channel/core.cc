@@ -1,4 +1,4 @@
-// Opening and closing what an interface has inside. Slow path.
+// Opens and closes the inside of an interface. Slow path.
 #include "uct_mp/channel/core.h"
 
 #include <sys/random.h>
@@ -27,7 +27,7 @@ path::Kinds kinds_of(const Config& config) {
     return connect::kinds_of({.features = connect::feature::kinds, .kinds = config.kinds}, config.transport);
 }
 
-// An adapter may have few queue pairs, or few left: then fewer initiators will do.
+// An adapter may have few queue pairs, or few left. So fewer initiators are tried after a failure for want of them.
 Status make_dc_rails(Core& core, std::string& error) {
     for (unsigned initiators = core.config.dci_count;; initiators = (initiators + 1) / 2) {
         const std::uint32_t before = core.inline_bytes;
@@ -59,7 +59,7 @@ Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events
       events(e), keys(k), small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kMaxUserHeader + kExtra, with.max_send_buffers), progress(*this, with),
       observer(make_observer(*this)) {
-    // Opened anew since.
+    // A device may have been opened again since `from` was made: its present life is taken.
     verbs::Device now;
     for (unsigned i = 0; i < devices.devices().size(); ++i)
         if (devices.registry()->is_there(i, devices.devices()[i].life, now)) devices.renew(now);
@@ -71,9 +71,9 @@ Status open(Core& core, std::string& error) {
                                       kHeader + core.config.segment + kMaxUserHeader + sizeof(FenceTrailer),
                                       core.has_targets() ? kTagBytes : 0);
 
-    // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
-    // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
-    // completion must do).
+    // Timestamps make each completion dearer to poll. They serve the choice of paths, and with one rail and one route
+    // there is none. (A peer with more rails still has several paths to us, and ports may come up. The time at which a
+    // completion is found must do then.)
     core.timed = core.kinds == path::Kinds::both || std::ranges::count(core.rails, true, &verbs::Rail::active) > 1 ||
                  core.config.paths.num_paths > 1 || core.config.paths.path_bits.size() > 1;
     for (const verbs::Rail& rail : core.rails)
@@ -90,13 +90,15 @@ Status open(Core& core, std::string& error) {
         if (ucx_mp::failed(status)) return status;
         if (core.config.recovery.thread) (void)core.adapters[i].tell_failures();
     }
-    // Before the program has used up what may be locked: these suffice to go on, if slowly.
+    // Send buffers are registered now, before the program has used up the memory that may be locked. The first chunk
+    // suffices to go on, if slowly.
     if (!core.small.available() || !core.large.available()) {
         error = "cannot register send buffers: " + verbs::registration_trouble(errno);
         return Status::no_memory;
     }
     core.progress.calibrate();
-    // Only a queue pair that has been made tells what it grants. They keep room for the control plane's.
+    // A queue pair tells only after it was made how many inline bytes it grants. The probes live until the initiators
+    // are made, so that these leave room for the control plane's queue pairs.
     std::vector<verbs::QueuePair> probes;
     for (const verbs::Rail& rail : core.rails) {
         Adapter& adapter = core.adapters[rail.device];
@@ -126,7 +128,7 @@ Status open(Core& core, std::string& error) {
     core.limits.max_am_zcopy_header = kMaxUserHeader;
     core.limits.max_rdma = std::size_t{1} << 30;
 
-    // Local writing as well: kernels want that of memory that is writable.
+    // LOCAL_WRITE: kernels want it for memory that is writable.
     if (ucx_mp::failed(
             verbs::register_memory(core.devices, core.visibility.probe_bytes, sizeof core.visibility.probe_bytes,
                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, core.visibility.probe_region))) {
@@ -174,12 +176,12 @@ void close(Core& core) {
         if (cancel->timer) core.services.cancel(cancel->timer);
     for (std::uint32_t slot = 0; slot < core.directory.channels.size(); ++slot)
         core.parts.drop_joined(*core.directory.channels[slot]);
-    core.observer.reset(); // its timers
+    core.observer.reset(); // ends its timers
     core.rings.end();
     core.halves.end();
     core.ends.graves.clear();
     core.ends.pool.clear();
-    // Buffers that completions would have given back go with their pools; the queue pairs end before them.
+    // Buffers that are still posted go with their pools. The queue pairs end before the pools do.
     core.dc.rails.clear();
     core.directory.channels.clear();
     core.control.reset();

@@ -1,10 +1,10 @@
 // The inside of an Interface: what its parts share, and the parts themselves.
 //
-// Each part is a class with a header of its own; they find each other here. Recovery is not among them: Core knows it
-// as the Observer, and owns it.
+// Each part is a class with a header of its own. The parts find each other here. Recovery is no part of this room: Core
+// owns it, and knows it as the Observer.
 //
-// Maker: Interface, one each; open() follows once, and close() at the end. Errors of open() are one line.
-// Threads: the interface's. "Under the lock" means Services::lock(), since the handshake's thread uses it, too.
+// Interface makes one Core, calls open() once, and close() at the end. An error of open() is one line.
+// Threads: the interface's. "Under the lock" means Services::lock(), since the handshake's thread uses such data, too.
 #pragma once
 
 #include <atomic>
@@ -49,14 +49,14 @@ namespace ucx_mp::channel {
 
 inline constexpr unsigned kHeader = sizeof(MessageHeader);
 inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::segment
-// After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
+// Room beyond a payload: UCT's 8 bytes of am_short, and perhaps a fence's trailer at the end.
 inline constexpr unsigned kExtra = 64;
-inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (Visibility)
+inline constexpr unsigned kReadBackBytes = 8; // length of a read that pushes writes (Visibility)
 
-// The work of each progress.
+// Bits of Core::due: what the next progress has to do.
 namespace due {
-inline constexpr std::uint8_t lists = 1; // something is, or was a moment ago, in one of the parts' lists
-inline constexpr std::uint8_t rings = 2; // rings are to be looked at
+inline constexpr std::uint8_t lists = 1; // one of the parts' lists may have an entry
+inline constexpr std::uint8_t rings = 2; // rings are to be polled
 inline constexpr std::uint8_t turns = 4; // a round of DcTurns is under way
 } // namespace due
 
@@ -64,50 +64,49 @@ struct Core {
     Core(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
          const verbs::KeyTable& keys, const AmHandler* handlers, MakeObserver make_observer);
     Core(const Core&) = delete;
-    // DC: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
-    // no_memory: the adapter has no more queue pairs, perhaps.
+    // DC: makes the rail's queues, on one life of its device. Lowers inline_bytes to what is granted.
+    // no_memory: the adapter may have no more queue pairs.
     [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
                                       unsigned initiators, DcRail& out, std::string& error);
-    // Peers may send by DC: every message that comes has a tag, whatever path brings it.
+    // Peers may send by DC. If so, every message to us has a tag, over whatever path.
     [[nodiscard]] bool has_targets() const { return path::has(kinds, path::Kind::dc); }
-    // Between us and others like us there are places for RC, which are taken and left.
+    // Channels to peers of our kind have paths of RC that come and go (AdaptConfig).
     [[nodiscard]] bool rc_on_demand() const {
         return config.adapt.enabled() && config.transport == connect::Transport::dc;
     }
-    // Our adapter says how many packets a queue pair has taken: the truth about what the peer has lost.
+    // Our adapter says how many packets a queue pair has taken. That tells the peer exactly which ones were lost.
     [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
         return config.recovery.packet_numbers && !(untested >> device & 1);
     }
-    // For either transport.
     [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
-    // Puts something into a part's list; Progress looks at the lists then.
+    // Adds an entry to a part's list, and makes progress look at the lists.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
         due |= due::lists;
     }
 
-    // Fields that every progress reads, together: few cache lines.
+    // Every progress reads the first fields. They stand together, on few cache lines.
     std::unique_ptr<Adapter[]> adapters;
-    unsigned adapter_count = 0, recovery_steps = 0; // steps: things that happened there, in this round
-    const std::uint32_t ring;           // entries of a channel's rings: config.window or more, a power of two
-    bool alert = false;                 // some path is not up, or something else is to be repaired
-    std::uint8_t due = 0;               // see due::
-    bool kept = false;                  // something of the user's waits for him: Progress::beside
-    bool timed = false;                 // completions of adapters bring timestamps, if they can
-    std::atomic<bool> attention{false}; // Progress::attend() now: mail, or a handshake under way
+    unsigned adapter_count = 0, recovery_steps = 0; // steps: events of recovery that this progress counts as found
+    const std::uint32_t ring;                       // entries of Wiring::retained and Channel::early: bit_ceil(window)
+    bool alert = false;                             // some path is not up, or something else is to be repaired
+    std::uint8_t due = 0;                           // bits of due::
+    bool kept = false;                              // Progress::beside keeps messages or completions for the user
+    bool timed = false;                             // adapters that can are asked for timestamps of completions
+    std::atomic<bool> attention{false}; // progress is to call Progress::attend(): mail, or a handshake under way
     const AmHandler* handlers;          // Beside exchanges them for a while
     ReceiveLayout layout;
     std::unique_ptr<connect::ControlPlane> control;
-    verbs::DeviceSet devices;       // their lives that this interface uses. Progress changes it, under the lock
+    verbs::DeviceSet devices;       // in the lives that this interface uses. Progress changes it, under the lock
     std::vector<verbs::Rail> rails; // of `devices`, as they are now. Progress changes it, under the lock
     const Config config;
-    const path::Kinds kinds; // that our paths may have
+    const path::Kinds kinds; // kinds that our paths may have
     Services& services;
     Events& events;
     verbs::KeyTable::User keys;
     Limits limits{};
-    std::uint32_t inline_bytes = 0;                    // that every queue pair grants
-    std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
+    std::uint32_t inline_bytes = 0;                    // granted by every queue pair
+    std::uint32_t untested = config.recovery.untested; // bit i: device i has not shown yet that it tells packet numbers
     BufferPool small, large;
     DcPool dc;
 
@@ -142,8 +141,9 @@ struct Core {
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };
 
-// The peer's packet numbers say which writes of a failed queue pair of RC were executed. Nothing says so for DC: an
-// executed write may go again, and memory takes a step back if another one has come behind it.
+// True: if the path fails, it becomes known which of its writes were executed, or none of them goes again. The peer's
+// packet numbers tell it for RC. Nothing tells it for DC: an executed write may go again there, and then undo a later
+// one to the same memory.
 [[nodiscard]] inline bool tells_what_was_executed(const Core& core, const Channel& channel, const Path& path) {
     if (!core.config.recovery.enabled) return true; // nothing goes again
     if (path.kind != path::Kind::rc) return false;
@@ -151,8 +151,8 @@ struct Core {
                         : channel.connection.features & connect::feature::packet_numbers;
 }
 
-// For Interface only. Core itself calls none of its parts: it is where they find each other.
-[[nodiscard]] Status open(Core& core, std::string& error); // behind StandIns::begin()
-void close(Core& core);                                    // whatever has been opened
+// For Interface only: Core itself calls none of its parts.
+[[nodiscard]] Status open(Core& core, std::string& error); // after StandIns::begin()
+void close(Core& core);                                    // also after a failed open()
 
 } // namespace ucx_mp::channel

@@ -1,6 +1,5 @@
-// The code of every operation, inline: the usual way of a message from the call to the queue pair, and from the
-// completion to the handler. The unusual ways are calls. Private to uct_mp/channel; contracts stand in the parts'
-// headers.
+// The inline code of the data path: the usual way of a message from the call to the queue pair, and from the completion
+// to the handler. Unusual cases are calls. Private to uct_mp/channel; the parts' headers have the contracts.
 //
 // perf/transport-speed counts its instructions (callgrind), side by side with UCX's rc_verbs.
 //
@@ -15,11 +14,11 @@
 
 namespace ucx_mp::channel {
 
-// At most kFewBytes: most messages are a word or two, which is not worth a call. (A call makes its caller save what it
-// needs afterwards, even where it is not made.)
+// Copies up to kFewBytes. Most messages are a word or two, which is not worth a call. (Even a call that is not made
+// makes its caller save registers.)
 inline constexpr unsigned kFewBytes = 32;
 [[gnu::always_inline]] inline void copy_few(std::byte* to, const void* from, unsigned length) {
-    const auto ends = [&]<class T>(T) { // two that overlap
+    const auto ends = [&]<class T>(T) { // copies the first and the last T, which may overlap
         T first, last;
         std::memcpy(&first, from, sizeof first);
         std::memcpy(&last, static_cast<const std::byte*>(from) + length - sizeof last, sizeof last);
@@ -73,13 +72,13 @@ inline constexpr unsigned kFewBytes = 32;
     return Status::no_resource;
 }
 
-// Number, header, a place among those to be acknowledged.
+// Gives the message its number and header, and retains it until it is acknowledged.
 [[gnu::always_inline]] inline void Sender::compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind,
                                                    std::uint8_t am_id, std::uint32_t length, std::uint8_t flags) {
     const std::uint32_t sequence = channel.next_sequence++;
     channel.wiring.retained[sequence & channel.window_mask] = &buffer;
     channel.ack_sent = channel.expected;
-    // A MessageHeader, two words at a time.
+    // The MessageHeader, written as two words.
     const std::uint64_t words[2] = {channel.header | static_cast<std::uint64_t>(kind) | std::uint64_t{flags} << 8 |
                                         std::uint64_t{am_id} << 16 | std::uint64_t{path} << 24,
                                     std::uint64_t{channel.expected} << 32 | sequence};
@@ -89,7 +88,8 @@ inline constexpr unsigned kFewBytes = 32;
     buffer.trailer = 0;
 }
 
-// On a queue pair of RC: of one channel and one path, and closed at the end of an epoch.
+// Posts on a queue pair of RC. Only this channel and path use it, and its record is closed at the end of an epoch: so a
+// message may join the last record without further checks.
 template <Fits fits> [[gnu::always_inline]] inline void
 Sender::post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, const std::uint64_t* tag) {
     Posted* const joined = queue.joinable();
@@ -115,8 +115,8 @@ inline void Sender::finish_message(Channel& channel, const Start& start, Kind ki
     post_whole(channel, *start.buffer, *start.queue, start.path, signaled);
 }
 
-// An active message over the only path, if it joins those before it and everything is there: what most are. True: sent,
-// `length` is that of the payload, which fill(payload) writes. False: nothing has happened, begin anew.
+// Sends an active message over the only path, in the usual case: it joins the last record, and all resources are there.
+// fill(payload) writes the payload and returns its length. True: sent. False: nothing has happened, try another way.
 template <Fits fits, class Fill>
 [[gnu::always_inline]] inline bool Sender::active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                                const Fill& fill, std::uint32_t& length) {
@@ -133,7 +133,7 @@ template <Fits fits, class Fill>
     return true;
 }
 
-// The same where something is not there, or a completion is to be asked for. Returns the length, or a Status.
+// The same where a resource is missing, or a completion is to be asked for. Returns the length, or a Status.
 template <class Fill> [[gnu::noinline]] ssize_t Sender::active_message_sole_unusual(Channel& channel, BufferPool& pool,
                                                                                     std::uint8_t id, Fill fill) {
     SendQueue& queue = *channel.wiring.only;
@@ -146,7 +146,8 @@ template <class Fill> [[gnu::noinline]] ssize_t Sender::active_message_sole_unus
     return length;
 }
 
-// The same with a choice of paths, while the lane lasts; else otherwise(). `tagged`: the peer wants tags.
+// The same where paths have accounts (no Wiring::only), while the scheduler's current lane lasts, else otherwise().
+// `tagged`: the peer wants tags.
 template <Fits fits, bool tagged, class Fill, class Otherwise>
 [[gnu::always_inline]] inline ssize_t Sender::active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                                   const Fill& fill, const Otherwise& otherwise) {
@@ -170,19 +171,19 @@ template <Fits fits, bool tagged, class Fill, class Otherwise>
     channel.wiring.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
     if (fits == Fits::maybe && kHeader + length >= schedule::PathTable::kRateBytes)
         post_whole(channel, *buffer, queue, path, true);
-    else // a tag may be what does not fit any more
+    else // with a tag, the message may no longer fit into the request
         post_own<tagged ? Fits::maybe : fits>(channel, *buffer, queue, path, tagged ? &sub.dc.tag : nullptr);
     return length;
 }
 
-// The same on a path of DC. Others may use its initiator, too: the last record there need not be this channel's.
+// The same on a path of DC. Other channels may share its initiator, so the last record there need not be this one's.
 template <Fits fits, class Fill, class Otherwise>
 [[gnu::noinline]] ssize_t Sender::active_message_dc(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                     schedule::Scheduler::Current& current, const Fill& fill,
                                                     const Otherwise& otherwise) {
     const PathIndex path = current.lane.path;
     Path& sub = channel.wiring.paths[path];
-    // While something of ours is under way there it is kept, see Placement.
+    // An initiator is kept while requests of this channel are under way there, see Placement.
     SendQueue* const queue =
         sub.open && sub.queue[0] ? sub.queue[0] : core_.placement.queue_for(channel, path, Direction::write);
     if (!queue || !queue->room()) [[unlikely]]
@@ -199,15 +200,15 @@ template <Fits fits, class Fill, class Otherwise>
     return length;
 }
 
-// By the ring, or by the queue of the same path if the message does not fit. otherwise(): the lane has ended, or there
-// is no free slot or no room. Only for channels with no gate but this one, and with accounts.
+// Writes the message into the peer's ring, or sends it over the same path if it does not fit. otherwise(): the lane has
+// ended, no slot is free, or the queue is full. Only where gate::ring is the only gate, and paths have accounts.
 template <Fits fits, class Fill, class Otherwise>
 [[gnu::always_inline]] inline ssize_t Sender::active_message_ring(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                                   const Fill& fill, const Otherwise& otherwise) {
     schedule::Scheduler::Current& current = channel.wiring.scheduler->current(Direction::write);
     RingOut& ring = channel.rings->out;
     const std::uint32_t sequence = channel.next_sequence, in_flight = channel.in_flight();
-    // A slot is free if the message behind its last one has been acknowledged, see start_ring().
+    // A slot is free when the message after the last one in it has been acknowledged. start_ring() tests the same.
     if (!current.lasts() || in_flight + 1 >= ring.shape.slots) [[unlikely]]
         return otherwise();
     if (in_flight >= channel.window) [[unlikely]]
@@ -215,7 +216,7 @@ template <Fits fits, class Fill, class Otherwise>
     const PathIndex path = current.lane.path;
     Path& sub = channel.wiring.paths[path];
     const bool own = sub.kind == path::Kind::rc;
-    // While something of ours is under way at an initiator it is kept, see Placement.
+    // An initiator is kept while requests of this channel are under way there, see Placement.
     SendQueue* const queue =
         own || (sub.open && sub.queue[0]) ? sub.queue[0] : core_.placement.queue_for(channel, path, Direction::write);
     if (!queue || !queue->room()) [[unlikely]]
@@ -248,7 +249,8 @@ template <Fits fits, class Fill, class Otherwise>
     return length;
 }
 
-// Any channel: a fence, not connected, or the lane has ended. The length is at most `size` if that is not 0.
+// For every case: gates, fences, a channel that is not connected, a lane that has ended. If `size` is not 0, the length
+// is at most `size`.
 template <Fits fits, class Fill> [[gnu::noinline]] ssize_t
 Sender::active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill) {
     Start start;
@@ -296,7 +298,7 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
 
 // -- Puts and gets
 
-// Posts [offset, offset + length) of the work; the account has it already, the queue has room.
+// Posts [offset, offset + length) of the work. The path's account includes it already, and the queue has room.
 [[gnu::always_inline]] inline void Mover::post_piece(Channel& channel, Work& work, std::uint64_t offset,
                                                      std::uint64_t length, PathIndex path, SendQueue& queue,
                                                      bool timed) {
@@ -350,7 +352,7 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
 
 // -- Receiving
 
-// True: the buffer may be given back.
+// Calls the handler. True: the buffer may be given back. False: the handler keeps it.
 [[gnu::always_inline]] inline bool Receiver::hand_over(Core& core, const MessageHeader& header, std::byte* payload,
                                                        std::uint32_t bytes) {
     const AmHandler& handler = core.handlers[header.am_id % kAmIds];
@@ -378,20 +380,20 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
     receive_heard(core, adapter, buffer, length, from);
 }
 
-// The sender of this message waits for its acknowledgment.
+// The sender waits for the acknowledgment of this message, so it is owed at once.
 [[gnu::always_inline]] inline void Receiver::answer_soon(Core& core, Channel& channel, const MessageHeader& header) {
     channel.heard = header.path;
     core.sender.owe_ack(channel, true);
 }
 
-// The next message in order, whatever way it has come: counted, handed over, and acknowledged if it is time. hand() as
-// deliver().
+// Counts the next message in order, hands it over, and acknowledges if that is due. hand() calls the handler, and
+// returns what hand_over() does.
 template <class Hand> [[gnu::always_inline]] inline bool
 Receiver::deliver_next(Core& core, Channel& channel, const MessageHeader& header, const Hand& hand) {
     ++channel.expected;
     const bool done = hand();
     if (channel.expected - channel.ack_sent >= channel.ack_after) {
-        channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
+        channel.heard = header.path; // only a hint: a handler that keeps the message may have overwritten the header
         core.sender.owe_ack(channel, false);
     }
     return done;

@@ -10,26 +10,27 @@ namespace ucx_mp::channel {
 
 namespace {
 constexpr unsigned kRounds = 9;
-constexpr unsigned kTries = 100; // rounds; then it works out later, perhaps
+constexpr unsigned kTries = 100; // rounds that may be begun for one result; then there is a pause of kAnew
 constexpr unsigned kEach = 8;    // writes of a part
 constexpr std::size_t kMostHeard = 64;
-constexpr Nanos kPatience = 1'000'000;  // for what was posted before
-constexpr Nanos kAnew = 10'000'000'000; // then it is measured again, after twice as long each time
+constexpr Nanos kPatience = 1'000'000;  // a round waits so long until earlier requests have completed
+constexpr Nanos kAnew = 10'000'000'000; // pause until the cost is measured again, doubled each time
 constexpr unsigned kMostDoublings = 9;
-// From one round to the next one: so many times its own time, and this part of the longest time between two decisions.
-// So the first cost is known after some two seconds. Ranks that wait for each other wait for each other's rounds, too.
-// Without a rest they made a job of 16 ranks up to seven times as slow for milliseconds.
+// The pause after a round is kRest times the round's own time, within two limits: the shortest is about 1 /
+// kRestsPerLook of Tuning::interval. So the first cost is known after some two seconds. Ranks that wait for each other
+// also wait for each other's rounds: without pauses a job of 16 ranks became up to seven times as slow for
+// milliseconds.
 constexpr Nanos kRest = 2;
 constexpr Nanos kRestsPerLook = 4;
-constexpr Nanos kLongestRest = 4;   // of the shortest
-constexpr double kSeldom = 1.0 / 8; // of a part's time: without timestamps a longer gap between two polls is too much
-constexpr Nanos kNever = ~Nanos{0}; // posted behind its completion: that teaches the scheduler nothing
+constexpr Nanos kLongestRest = 4;   // times the shortest
+constexpr double kSeldom = 1.0 / 8; // of a part's time: the longest gap between two polls, if there are no timestamps
+constexpr Nanos kNever = ~Nanos{0}; // t_post after any completion, so that the scheduler learns nothing from it
 } // namespace
 
 void DcTurns::consider(std::vector<std::uint32_t> heard) {
     heard_ = std::move(heard);
     if (heard_.size() <= kMostHeard) return;
-    // Not all processes begin with the same peers.
+    // Each process begins with other peers.
     const std::size_t first = core_.control->address().uid % heard_.size();
     std::rotate(heard_.begin(), heard_.begin() + static_cast<std::ptrdiff_t>(first), heard_.end());
     heard_.resize(kMostHeard);
@@ -41,7 +42,7 @@ std::uint32_t DcTurns::take_posted(std::uint32_t id) {
     return sum;
 }
 
-// A path of DC that works, with nothing under way, or only what its initiator carries.
+// The channel's first path of DC on this rail that works, and the initiator that its messages take.
 std::optional<DcTurns::Target> DcTurns::target_of(std::uint32_t id, unsigned rail) const {
     Channel* const channel = core_.directory.channel_with(id);
     if (!channel || channel->self || !channel->wiring.scheduler || channel->wiring.unsettled.damaged ||
@@ -58,9 +59,9 @@ std::optional<DcTurns::Target> DcTurns::target_of(std::uint32_t id, unsigned rai
     return {};
 }
 
-// An initiator that two of them share.
+// Finds an initiator that two of the channels share, and keeps their ids. Null: none.
 SendQueue* DcTurns::choose(unsigned rail) {
-    std::vector<std::pair<SendQueue*, std::uint32_t>> seen; // one of each
+    std::vector<std::pair<SendQueue*, std::uint32_t>> seen; // each initiator, with the first channel that uses it
     for (const std::uint32_t id : heard_) {
         const std::optional<Target> target = target_of(id, rail);
         if (!target) continue;
@@ -77,18 +78,18 @@ SendQueue* DcTurns::choose(unsigned rail) {
 }
 
 void DcTurns::attend(Nanos now) {
-    if (!next_) next_ = now + rest(); // a job that begins has other things to do
+    if (!next_) next_ = now + rest(); // not while a job is starting
     if (queue_ || now < next_ || heard_.size() < 2 || core_.dc.rails.empty()) return;
     for (const verbs::Rail& rail : core_.rails) {
         if (!rail.active || rail.index >= core_.dc.rails.size()) continue;
         SendQueue* const queue = choose(rail.index);
         if (!queue) continue;
-        if (tries_ == kTries) { // what has been found stays
+        if (tries_ == kTries) { // found_ is kept for the next attempt
             tries_ = 0;
             next_ = now + kAnew;
             return;
         }
-        next_ = now + rest(); // if this does not begin
+        next_ = now + rest(); // in case the round cannot begin
         if (!queue->idle() && !queue->all_signaled()) {
             const Posted last = queue->at(queue->head - 1);
             if (!core_.failures.recoverable(*last.channel) ||
@@ -105,7 +106,7 @@ void DcTurns::attend(Nanos now) {
         if (queue->idle()) begin();
         return;
     }
-    heard_.clear(); // nobody shares one: not before others have been heard
+    heard_.clear(); // no two share one: nothing to do before consider() brings others
 }
 
 void DcTurns::begin() {
@@ -151,13 +152,13 @@ void DcTurns::poll() {
 }
 
 void DcTurns::take_part(Nanos now) {
-    const Nanos done = queue_->at(end_ - 1).t_post; // Completions has put it there
+    const Nanos done = queue_->at(end_ - 1).t_post; // Completions::reap() has written the time of completion there
     if (done <= began_ || done > now) return stop();
     took_[part_] = static_cast<double>(done - began_);
     if (!queue_->adapter->timestamps && static_cast<double>(now - polled_) > kSeldom * took_[part_]) return stop();
     if (++part_ < kParts) return post_part();
     stop();
-    // The first of them may have turned in any case.
+    // The first write of any part may make the initiator turn. So the mixed part has kEach - 1 turns more.
     found_.push_back((took_[2] - (took_[0] + took_[1]) / 2) / (kEach - 1));
     if (found_.size() < kRounds) return;
     std::ranges::nth_element(found_, found_.begin() + kRounds / 2);
@@ -168,7 +169,7 @@ void DcTurns::take_part(Nanos now) {
     core_.services.say(LogLevel::debug, "a DC initiator that turns to another target takes %.1f ns longer", *cost_);
 }
 
-// Not all processes at the same time.
+// The shortest pause. It differs between processes, so that their rounds do not coincide.
 Nanos DcTurns::rest() const {
     const Nanos between = core_.config.adapt.tuning.interval / kRestsPerLook;
     return between / 2 + between * (core_.control->address().uid % 64) / 64;
@@ -177,7 +178,8 @@ Nanos DcTurns::rest() const {
 void DcTurns::stop() {
     queue_ = nullptr;
     const Nanos now = core_.services.now();
-    next_ = now + std::clamp(kRest * (now - round_began_), rest(), kLongestRest * rest()); // it may have computed
+    // The upper limit is for a program that computed during the round.
+    next_ = now + std::clamp(kRest * (now - round_began_), rest(), kLongestRest * rest());
     core_.due &= static_cast<std::uint8_t>(~due::turns);
 }
 

@@ -1,4 +1,4 @@
-// Channels are made, given to endpoints and taken back. Slow path.
+// Makes channels, gives them to endpoints, and lists those that end. Slow path.
 #include "uct_mp/channel/directory.h"
 
 #include <mutex>
@@ -18,7 +18,8 @@ Directory::Directory(Core& core) : core_(core) {
 }
 
 Channel* Directory::make_channel(std::uint64_t uid) {
-    // The generation differs from run to run: a stranger's message does not match by chance of both being young.
+    // The first generation is random. Else a late message for an earlier interface would often match a new one's first
+    // channels.
     std::uint32_t id = 0;
     if (!channels.next_id(static_cast<std::uint32_t>((uid ^ core_.services.now()) * 0x9e3779b97f4a7c15ull >> 52), id))
         return nullptr;
@@ -55,7 +56,7 @@ Channel* Directory::attach(const connect::InterfaceAddress& peer, std::string& e
             error = "too many peers";
             return nullptr;
         }
-        channel->connection.take_address(peer); // it may be known only from its request
+        channel->connection.take_address(peer); // a peer that connected to us has not told its full address
     } else {
         if (!connect::reachable(peer, core_.rails, core_.config.transport, core_.config.min_version,
                                 core_.config.max_version)) {
@@ -79,7 +80,7 @@ void Directory::list_ending(Channel& channel) {
     if (std::exchange(channel.ending.listed, true)) return;
     channel.ending.ending_since = core_.rounds.looks;
     core_.enlist(ending, &channel);
-    core_.alert = true; // for looks
+    core_.alert = true; // so that progress counts Rounds::looks
 }
 
 } // namespace ucx_mp::channel

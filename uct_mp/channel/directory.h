@@ -1,9 +1,9 @@
-// The channels of an interface: by id for messages, by the peer's uid for everybody else.
+// The channels of an interface. Messages name them by id. The handshake and attach() name them by the peer's uid.
 //
-// Ownership: it owns all channels. attach() and Endings::detach() count the endpoints of one. A channel without
-// endpoints stays until Endings takes it back.
+// Ownership: it owns all channels. attach() and Endings::detach() count the endpoints of a channel. A channel without
+// endpoints stays until Endings removes it.
 //
-// Callers: Interface attaches, Peers makes channels for the handshake; whoever finds that one ends lists it.
+// Callers: Interface attaches, Peers makes channels for the handshake. Any part lists a channel that ends.
 // Threads: the interface's. make_channel() and successor() want the lock held; attach() takes it.
 #pragma once
 
@@ -23,22 +23,22 @@ public:
     // -- Operations
     // See Interface::attach().
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
-    // A new one with the next free id. Null: the table is full.
+    // Makes a channel with the next free id. Null: the table is full.
     Channel* make_channel(std::uint64_t uid);
-    // The channel that takes the place of a buried one, made if need be; itself if it is not buried.
+    // The channel itself, or a new one in its place if it is buried. Null: the table is full.
     Channel* successor(Channel& channel);
-    // Endings gives it back when progress has its turn, if nobody uses it then.
+    // Progress removes the channel (Endings::end_channels), unless it is used again by then.
     void list_ending(Channel& channel);
 
     // -- What others read
-    unsigned connected = 0;    // channels that have been established, and not been given back
+    unsigned connected = 0;    // channels with a connection that has not been taken away yet
     unsigned unused = 0;       // channels without an endpoint. Under the lock
-    unsigned endpoints = 0;    // in all channels; the same
-    schedule::Commons commons; // of the channels' schedulers, see there. Before them
+    unsigned endpoints = 0;    // of all channels. Under the lock
+    schedule::Commons commons; // shared by the channels' schedulers, so declared before the channels
     Channel nobody;            // stands in free slots, and matches no message
-    // Ids carry a generation, so that late messages of an earlier run are recognised.
+    // Ids carry a generation, so that late messages to an earlier user of the slot are recognised.
     ChannelTable channels{nobody};
-    // The channel with this id of ours; null: there is none.
+    // The channel with this local_id. Null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
         if (slot >= channels.size()) return nullptr;
@@ -50,9 +50,9 @@ public:
     [[nodiscard]] Channel& channel_of(const connect::Connection& connection) const {
         return *channels[connection.local_id & kSlotMask];
     }
-    std::vector<Channel*> ending; // failed or unused, and to be given back
-    bool trim_due = false;        // there are many of those that are unused. Under the lock
-    std::uint64_t parks = 0;      // connections that have been taken away, and their channels have stayed
+    std::vector<Channel*> ending; // failed, unused or renewing: to be removed, or to begin anew
+    bool trim_due = false;        // Endings::trim_unused() is. Under the lock
+    std::uint64_t parks = 0;      // how often channels have been parked
 
 private:
     Core& core_;

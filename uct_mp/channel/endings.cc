@@ -1,26 +1,25 @@
-// Peers come and go: how a channel ends, and how it gives back what it has. Slow path.
+// How a channel ends, and gives back what it has. Slow path.
 //
-// A channel that has failed, or that has never been connected, goes when no endpoint uses it any more; so does one
-// whose peer has gone (its interface says goodbye when it closes; a peer that has died is found by asking its adapter
-// now and then). Before that, its posted requests and all other references are awaited (tell_failures). Then one
-// function takes it apart (clear) and its slot is free.
+// A channel that has failed, or was never connected, is removed when no endpoint uses it any more. So is one whose peer
+// has gone. (A peer says goodbye when its interface closes. Asking its adapter now and then finds one that has died.)
+// First, everything posted and all other references are awaited (tell_failures, is_forgotten). Then clear() takes the
+// channel apart, and its slot is free.
 //
-// A channel is parked by the agreement of both sides: its connection ends with all queue pairs, copies and schedulers,
-// and what lasts is in Lasting (channel.h). The next operation of either side connects again. One side asks, and sends
-// nothing from then on (gate::retiring). The other one agrees if it is idle as well, has sent nothing since the
-// question was made, and ends its side in the same step; else the connection stays. So when they part, each message has
-// been delivered and acknowledged, each write is visible, and no operation is open: both may count from zero again, and
-// no numbers have to be kept. Operations that come while one side asks wait: they are the first of the next connection,
-// or go when the peer needs this one. Each question has a number and one answer (connect/goodbye.cc). A peer that does
-// not know the connection has agreed, too: it has lost the answer on the way, or it has failed while nothing was under
-// way.
+// A channel is parked when both sides agree. Its connection ends with all queue pairs, retained messages and
+// schedulers. Lasting (channel.h) is what stays. The next operation of either side connects again. One side asks, and
+// sends nothing from then on (gate::retiring). The other side agrees if it is idle as well and has sent nothing since
+// the question was made, and it ends its side in the same step. Else the connection stays. So when they part, each
+// message has been delivered and acknowledged, each write is visible, and no operation is open. Both may count from
+// zero again. Operations that come while one side asks have to wait: they go over the next connection, or over this one
+// if the peer refuses. Each question has a number and one answer (connect/goodbye.cc). A peer that does not know the
+// connection counts as agreeing: its answer was lost, or it has failed while nothing was under way.
 //
-// A parked side still hears where its peers are: new lists of rails are told as to connected sides. But who has no
-// endpoint forgets the peer.
+// Parked sides still tell each other new lists of rails, as connected sides do. A side without an endpoint forgets the
+// peer instead.
 //
-// Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
-// those that have been idle for longest are ended by the same agreement. A side without an endpoint gives the whole
-// channel back.
+// Connections that no endpoint here uses are kept for the peer, up to Config::max_unused. When there are many, those
+// that have been idle for longest are ended by the same agreement. A side without an endpoint removes the whole channel
+// then.
 #include <algorithm>
 #include <cassert>
 #include <memory>
@@ -33,26 +32,28 @@
 namespace ucx_mp::channel {
 
 namespace {
-// After the peer's goodbye, for completions of what it has executed and delivered: its adapter has acknowledged that.
+// So long after the peer's goodbye we wait for completions of what it has received: they come soon, since its adapter
+// has acknowledged that.
 constexpr Nanos kGrace = 20'000'000;
 } // namespace
 
-// The program has something under way here, or waits for being able to.
+// The program has an operation under way here, or waits until it can start one.
 bool Endings::has_outstanding(const Channel& channel) {
     return channel.in_flight() != 0 || !channel.epochs_empty() || channel.moving.pulled_count != 0 ||
            !channel.moving.atomics.empty() || channel.usage.waiting || (channel.gates & gate::held);
 }
 
-// Something of the program's may not have happened. A message that was delivered has, though its completion is missing:
-// its sender has asked for none, and who has left answers no more. A read back only asks when a write is visible.
+// An operation of the program may not have been executed. A delivered message counts as executed even if its completion
+// is missing: it may have asked for none, and a peer that has left answers no more. A read back does not count: it only
+// tells when a write is visible.
 bool Endings::may_be_lost(const Channel& channel) {
     return channel.in_flight() != 0 || channel.moving.pulled_count != 0 || !channel.moving.atomics.empty() ||
            channel.usage.waiting || (channel.gates & gate::held) ||
            channel.moving.rdma_open != channel.visible.read_backs_open;
 }
 
-// An answer to our question whether the connection may end counts as well: operations may wait for it. A side that
-// waits for one about a ring may not sleep, and has no place for another ring.
+// The answer to our question whether the connection may end counts as well, since operations may wait for it. So do
+// answers about rings: until they come, this side may not sleep, and has no place for another ring.
 bool Endings::is_owed(const Channel& channel) {
     return channel.in_flight() != 0 || !channel.moving.atomics.empty() || (channel.gates & gate::retiring) ||
            Rings::awaits_peer(channel);
@@ -65,8 +66,8 @@ bool Endings::has_settled_paths(const Channel& channel) {
     });
 }
 
-// Nothing would be missed if the connection ended now. Works that are open count in their epochs; what is lost with a
-// path, too, until it is settled.
+// Nothing would be lost if the connection ended now. Open works count in their epochs, and so does everything lost with
+// a path until it is settled.
 bool Endings::is_idle(const Channel& channel) const {
     if (channel.gates & (gate::not_ready | gate::failed | gate::recovering | gate::keys)) return false;
     if (has_outstanding(channel) || channel.wiring.unsettled.may_not_tell()) return false;
@@ -75,7 +76,7 @@ bool Endings::is_idle(const Channel& channel) const {
     return channel.usage.cancels == 0 && std::ranges::none_of(core_.atomics.replies, is_its);
 }
 
-// Nothing is outstanding: nobody need be told.
+// Ends a channel with nothing outstanding, so the user need not be told. `renew`: it is parked.
 void Endings::end_quietly(Channel& channel, bool renew) {
     if (renew) core_.observer->parting(channel);
     channel.ending.quiet = channel.ending.whole = true;
@@ -91,7 +92,7 @@ void Endings::end_quietly(Channel& channel, bool renew) {
 void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
     if (channel.gates & gate::failed) {
         if (!channel.ending.renewing || goodbye.idle) return;
-        // It was to begin anew, and there is nobody any more.
+        // It was being parked, but the peer has closed meanwhile.
         {
             const std::lock_guard lock(core_.services);
             channel.ending.renewing = false;
@@ -100,7 +101,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
         if (channel.usage.waiting) (void)core_.failures.refusal(channel);
         return;
     }
-    // A copy that was mailed before the verdict: each question has one.
+    // A repeated question that came before our verdict: each question has one verdict.
     if (goodbye.idle && goodbye.number) {
         const std::lock_guard lock(core_.services);
         const std::uint16_t heard = channel.connection.parting.heard;
@@ -108,7 +109,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
     }
     if (channel.ending.leaving && (channel.ending.goodbye.idle == goodbye.idle || goodbye.idle))
         return;                        // repeated, or late
-    core_.takeover.establish(channel); // our mail of it may still be on its way
+    core_.takeover.establish(channel); // the mail that says it is established may not have been read yet
     channel.ending.goodbye = goodbye;
     channel.ending.left_at = core_.services.now();
     channel.ending.leaving_since = core_.rounds.looks;
@@ -117,50 +118,51 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
     core_.alert = true;
 }
 
-// Earlier messages of the peer are handled first: they lie in our completion queues.
+// The peer's earlier messages lie in our completion queues, and are handled first: hence the wait for looked_since().
 void Endings::judge_leavers() {
     for (Channel* channel : std::exchange(leavers, {})) {
         const bool looked = core_.rounds.looked_since(channel->ending.leaving_since);
-        if (!looked) ++core_.recovery_steps; // progress is wanted
+        if (!looked) ++core_.recovery_steps; // so that the caller calls progress again
         channel->ending.leaving = !looked || judge_leaver(*channel);
         if (channel->ending.leaving) leavers.push_back(channel);
     }
 }
 
-// True: later again.
+// True: not decided yet, try again later.
 bool Endings::judge_leaver(Channel& channel) {
     if (channel.gates & gate::failed) return false;
     const bool idle = channel.ending.goodbye.idle;
     if (!(channel.gates & gate::not_ready)) core_.receiver.take_ack(channel, channel.ending.goodbye.delivered);
     if (channel.gates & gate::failed) return false; // by the user, in a callback
-    // A connection that begins anew knows nothing of such writes, and the peer may have another adapter then.
+    // The next connection knows nothing of these writes, and may use another adapter of the peer. So they are made
+    // visible before this one ends.
     if (idle && channel.has_unread(true)) core_.visibility.read_back(channel);
     if (channel.gates & gate::failed) return false;
-    // Small messages have not asked for their completions, and larger ones may not have them yet.
+    // Completions may be missing: small messages have not asked for theirs, and those of larger ones may be on the way.
     const bool lost = channel.in_flight() != 0 || channel.moving.pulled_count != 0 || !channel.moving.atomics.empty() ||
                       channel.usage.waiting || (channel.gates & gate::held);
     if (!lost && !core_.failures.all_back(channel) && core_.services.now() - channel.ending.left_at < kGrace) {
         (void)core_.epochs.push_out(channel);
         if (channel.gates & gate::failed) return false;
         if (!std::exchange(channel.ending.pushed, true))
-            (void)core_.services.at(channel.ending.left_at + kGrace, [] {}); // progress is wanted then
+            (void)core_.services.at(channel.ending.left_at + kGrace, [] {}); // so that progress is called then
         return true;
     }
     if (idle) {
-        // Messages since the question may have been answered, over the connection that is to end.
+        // If we have sent anything since the question was made, the peer may have received it, so we refuse.
         const bool agreed = is_idle(channel) && channel.ending.goodbye.delivered == channel.next_sequence &&
-                            !(channel.asked && core_.admission.is_unused(channel)); // we want it for something
+                            !(channel.asked && core_.admission.is_unused(channel)); // we have just asked for it
         {
             const std::lock_guard lock(core_.services);
             core_.control->say_known(channel.connection, channel.ending.goodbye.number, agreed);
-            if (agreed) channel.ending.parted = true; // a new request of the peer waits until this side has ended, too
+            if (agreed) channel.ending.parted = true; // a new request of the peer waits until our side has ended
         }
         if (agreed) end_quietly(channel, channel.usage.endpoints != 0);
         return false;
     }
     if (!may_be_lost(channel)) return end_quietly(channel, false), false;
     {
-        const std::lock_guard lock(core_.services); // a handshake may be changing its names
+        const std::lock_guard lock(core_.services); // a handshake may be changing the peer's names
         core_.services.say(LogLevel::info, "%s has closed while something was under way to it",
                            connect::describe(channel.connection).c_str());
     }
@@ -170,8 +172,8 @@ bool Endings::judge_leaver(Channel& channel) {
 
 // -- Connections that no endpoint uses
 
-// In each round of watch_peers(), of one that owes nothing. A peer that has died is found as any other: its adapter
-// does not acknowledge, and no path is left.
+// Called in each round of watch_peers(), for a channel whose peer owes nothing. A peer that has died is found as in
+// other cases: its adapter does not acknowledge, and no path is left.
 void Endings::watch_unused(Channel& channel, Nanos now) {
     const std::uint32_t count = channel.expected + channel.next_sequence;
     if (std::exchange(channel.watch.counted, count) != count) channel.usage.used_at = now;
@@ -180,9 +182,9 @@ void Endings::watch_unused(Channel& channel, Nanos now) {
     core_.observer->check(channel);
 }
 
-// There are many of them.
+// Ends idle connections until three quarters of Config::max_unused are left.
 void Endings::trim_unused() {
-    constexpr Nanos kHalfOpen = 2'000'000'000; // a peer that asks and then says nothing
+    constexpr Nanos kHalfOpen = 2'000'000'000; // so long a peer may stay silent after its request
     const Nanos now = core_.services.now();
     std::vector<Channel*> idle;
     std::size_t ending = 0;
@@ -194,7 +196,7 @@ void Endings::trim_unused() {
         } else if (channel.gates & gate::not_ready) {
             const std::lock_guard lock(core_.services);
             const connect::State state = channel.connection.state;
-            // Or its request has been turned away, and it has not come again.
+            // `nobody`: the peer's request was refused, and it has not asked again.
             const bool nobody = state == connect::State::closed && !channel.asked && !core_.admission.waits(channel);
             if ((state != connect::State::accepting && !nobody) || now - channel.usage.used_at < kHalfOpen) continue;
             core_.control->forget(channel.connection);
@@ -205,7 +207,7 @@ void Endings::trim_unused() {
                    channel.connection.state == connect::State::established &&
                    (channel.connection.features & connect::feature::park)) {
             if (channel.has_unread(true))
-                core_.visibility.read_back(channel); // and the next time it is idle
+                core_.visibility.read_back(channel); // it counts as idle the next time
             else
                 idle.push_back(&channel);
         }
@@ -226,7 +228,7 @@ void Endings::trim_unused() {
 
 // -- Parking
 
-// Until parted() or disowned() nothing of ours goes but acknowledgments: they are outside of the sequence.
+// Until parted() or disowned() this side sends nothing but acknowledgments, which have no sequence number.
 void Endings::ask_to_end(Channel& channel) {
     channel.gates |= gate::retiring;
     const std::lock_guard lock(core_.services);
@@ -246,7 +248,7 @@ Status Endings::park(Channel& channel) {
     if (channel.self || !(channel.connection.features & connect::feature::park)) return Status::unsupported;
     if (channel.ending.leaving) return Status::busy;
     if (!is_idle(channel)) {
-        // Perhaps only acknowledgments and completions are missing, which small messages do not ask for.
+        // Perhaps only acknowledgments and completions are missing. Small messages do not ask for them, so we do.
         if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
         if (!(channel.gates & gate::failed)) (void)core_.epochs.push_out(channel);
         return Status::busy;
@@ -259,7 +261,7 @@ Status Endings::park(Channel& channel) {
     return Status::in_progress;
 }
 
-// Acknowledgments and completions may be missing: park() asks for them.
+// Missing acknowledgments and completions are no obstacle here, since park() asks for them.
 bool Endings::may_park(const Channel& channel) {
     constexpr std::uint32_t kBusy =
         gate::not_ready | gate::failed | gate::recovering | gate::keys | gate::held | gate::retiring;
@@ -278,12 +280,12 @@ void Endings::disowned(Channel& channel) {
 
 void Endings::detach(Channel& channel) {
     const std::lock_guard lock(core_.services);
-    if (--core_.directory.endpoints == 0) core_.attention.store(true, std::memory_order_relaxed); // Ends::pool
+    if (--core_.directory.endpoints == 0) core_.attention.store(true, std::memory_order_relaxed); // to empty Ends::pool
     if (--channel.usage.endpoints != 0) return;
     ++core_.directory.unused;
     channel.usage.used_at = core_.services.now();
     if ((channel.gates & gate::not_ready) && !channel.self && channel.connection.state == connect::State::requesting) {
-        // Nobody wants it any more, and the peer holds nothing yet that it might use: an answer that comes is refused.
+        // No endpoint wants it any more, and the peer cannot use it yet. An answer that still comes is refused.
         core_.control->give_up(channel.connection);
         core_.ends.drop_prepared(channel);
         core_.admission.forget(channel);
@@ -302,7 +304,7 @@ void Endings::end_channels() {
         channel->ending.listed = channel->ending.renewing || (channel->usage.endpoints == 0 && (failed || never));
         if (!channel->ending.listed) continue; // it is used again
         const bool looked = core_.rounds.looked_since(channel->ending.ending_since);
-        if (!looked) ++core_.recovery_steps; // progress is wanted
+        if (!looked) ++core_.recovery_steps; // so that the caller calls progress again
         if (!looked || !is_forgotten(*channel))
             core_.enlist(core_.directory.ending, channel);
         else if (channel->ending.renewing)
@@ -312,7 +314,7 @@ void Endings::end_channels() {
     }
 }
 
-// Nobody refers to it any more; what refers to it in vain is taken out. With the lock held.
+// Nothing refers to the channel any more. Entries that have become useless are removed first. With the lock held.
 bool Endings::is_forgotten(Channel& channel) {
     const auto is_its = [&](const auto& entry) { return entry.channel == &channel; };
     std::erase_if(core_.atomics.replies, is_its);
@@ -340,7 +342,7 @@ void Endings::clear(Channel& channel) {
     core_.admission.forget(channel);
     core_.control->forget(channel.connection);
     core_.ends.drop_prepared(channel);
-    core_.observer->ended(channel, channel.error); // timers; it has nothing else any more
+    core_.observer->ended(channel, channel.error); // ends recovery's timers; it holds nothing else any more
     for (unsigned i = 0; channel.wiring.paths && i < channel.wiring.places; ++i)
         for (auto& own : channel.wiring.paths[i].own)
             if (own) core_.ends.graves.push_back(std::move(own));
@@ -361,8 +363,8 @@ void Endings::end_channel(Channel& channel) {
     core_.directory.channels.remove(channel.local_id & kSlotMask);
 }
 
-// The connection is taken away, as if there had never been one; what lasts is for the endpoints that use the channel.
-// Under another id, so that what is late is nobody's. With the lock held.
+// The channel is parked: it keeps Lasting for its endpoints, and otherwise begins as if never connected. It gets
+// another id, so that late messages match no channel. With the lock held.
 void Endings::begin_anew(Channel& channel) {
     core_.adaptation.parking(channel);
     const Nanos asked_at = channel.ending.asked_at;
@@ -384,8 +386,8 @@ void Endings::begin_anew(Channel& channel) {
     channel.local_id = channel.connection.local_id = id;
     channel.set_live();
     if (channel.usage.endpoints == 0)
-        return core_.directory.list_ending(channel); // meanwhile: as one that has never been connected
-    core_.control->tell_rails(channel.connection);   // what has not been told yet, or has not arrived
+        return core_.directory.list_ending(channel); // its last endpoint has gone meanwhile
+    core_.control->tell_rails(channel.connection);   // our list may not have been told yet, or not have arrived
     if (channel.usage.waiting) (void)core_.sender.blocked(channel);
 }
 

@@ -18,7 +18,7 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
     if (channel.wiring.prepared.taken) return Status::connection_reset; // it has been in use: see drop_ends()
     if (path == 0) {
         const std::size_t count = connection.paths.size();
-        drop_prepared(channel); // there is nothing; if there were, progress has to destroy it
+        drop_prepared(channel); // should there be any, progress has to destroy them
         channel.wiring.prepared.paths = std::make_unique<Path[]>(count);
         channel.wiring.prepared.count = static_cast<std::uint8_t>(count);
     }
@@ -41,13 +41,13 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
         return Status::no_memory;
     }
     constexpr std::uint32_t kNobody =
-        0xfffffe; // what a dead adapter's is told to be: nothing that comes there is answered
+        0xfffffe; // the number that a dead adapter's end gets: requests to it are not answered
     connection.ends[path].qp_number = qp ? qp->qp_num : kNobody;
     make_queue(connection, sub, std::move(qp));
     return Status::ok;
 }
 
-// RC: the path's first queue pair.
+// Makes the SendQueue of an end of RC.
 void Ends::make_queue(const Connection& connection, Path& sub, verbs::QueuePair qp) {
     const bool tagged = connection.wants_tag();
     sub.own[0] =
@@ -57,8 +57,9 @@ void Ends::make_queue(const Connection& connection, Path& sub, verbs::QueuePair 
     sub.queue[0] = sub.queue[1] = sub.own[0].get();
 }
 
-// The path counts as one that has failed: over RoCE the kernel wants to know the way to the other end, a port that is
-// down is an error; and an adapter may die while a connection is made.
+// True: a path without this end counts as failed, and recovery repairs it. That is needed over RoCE, where the kernel
+// resolves the way to the other end and reports an error if a port is down. It is also needed for an adapter that dies
+// while a connection is made.
 bool Ends::may_do_without(const Channel& channel, const verbs::Rail& rail) const {
     if (!core_.config.recovery.enabled || channel.self) return false;
     verbs::DeviceEvents& events = *core_.devices.device_of(rail).events;
@@ -66,20 +67,20 @@ bool Ends::may_do_without(const Channel& channel, const verbs::Rail& rail) const
     return rail.ethernet || events.seen(0).fatal;
 }
 
-// The handshake has told the peer of a life of this adapter that is over: so his keys are of that, too.
+// The adapter has been opened again, and the handshake has told the peer of an earlier life. So the peer's keys belong
+// to that life, too.
 bool Ends::is_news(const Connection& connection, const verbs::Rail& rail) const {
     return core_.devices.device_of(rail).life != 0 && core_.config.recovery.enabled &&
            !core_.directory.channels[connection.local_id & kSlotMask]->self && !core_.control->knows_rails(connection);
 }
 
-// Our half of a path: a queue pair in INIT.
 verbs::QueuePair Ends::make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken) {
     Adapter& adapter = core_.adapters[rail.device];
     {
         const std::lock_guard lock(core_.services);
         if (verbs::QueuePair used = take_rested(adapter)) {
             if (verbs::init_rc(used.get(), rail) == 0) return used;
-            entomb(std::move(used), rail); // the adapter has died, perhaps
+            entomb(std::move(used), rail); // the adapter may have died
         }
     }
     verbs::QueuePair qp =
@@ -93,11 +94,12 @@ verbs::QueuePair Ends::make_half(const verbs::Rail& rail, LogLevel level, verbs:
     return qp;
 }
 
-// The adapter makes no more of them. Those that rest, or are to be destroyed, are in the way: progress gives one back.
-// False: there are none.
+// The adapter makes no more queue pairs. If one rests in the pool, or is to be destroyed, progress gives it back.
+// False: there is none.
 bool Ends::makes_room(const Adapter& adapter) {
     const std::lock_guard lock(core_.services);
-    // Those of other adapters make no room here: what was made there for this handshake would put it off for ever.
+    // Queue pairs of other adapters make no room here. If they counted, those that this handshake has made there would
+    // put it off for ever.
     const bool dies = std::any_of(graves.begin(), graves.end(), [&](auto& dead) { return dead->adapter == &adapter; });
     if (!dies && pool.count(kind_at(adapter)) == 0) return false;
     short_of_ |= 1u << adapter.index;
@@ -105,7 +107,7 @@ bool Ends::makes_room(const Adapter& adapter) {
     return true;
 }
 
-// With the lock held. Whoever takes it destroys it.
+// A resting queue pair of an adapter that makes no more. The caller destroys it. With the lock held.
 verbs::QueuePair Ends::one_in_the_way() {
     for (unsigned i = 0; i < core_.adapter_count && short_of_; ++i)
         if (short_of_ >> i & 1)
@@ -171,7 +173,7 @@ void Ends::drop_ends(Connection& connection) {
     Channel& channel = core_.directory.channel_of(connection);
     drop_prepared(channel);
     connection.ends.clear();
-    // Data had come before the handshake was over, and the peer knows nothing of it any more.
+    // The channel was in use before the handshake was over, and the peer has forgotten the connection.
     if (channel.wiring.prepared.taken && !channel.ending.renewing)
         core_.mail.tell({.what = Mail::What::failed, .channel = &channel, .status = Status::connection_reset});
 }
@@ -193,7 +195,7 @@ void Ends::drop_prepared(Channel& channel) {
     core_.attention.store(true, std::memory_order_relaxed);
 }
 
-// As handshakes work (connect/turns.cc): for a while, then something else.
+// Works for kTurn at most, then leaves as much time to others, as handshakes do (connect/turns.cc).
 unsigned Ends::clear_graves(bool occupied) {
     constexpr Nanos kTurn = 200'000;
     const Nanos begin = core_.services.now();
@@ -216,7 +218,7 @@ unsigned Ends::clear_graves(bool occupied) {
                 graves.pop_back();
             }
         }
-        if (dead) (void)keep(*dead); // else it is destroyed
+        if (dead) (void)keep(*dead); // if it is not kept, it is destroyed here
     }
     next_clearing_ = now + (now - begin);
     return n;
@@ -224,15 +226,17 @@ unsigned Ends::clear_graves(bool occupied) {
 
 link::QueuePairPool::Kind Ends::kind_at(const Adapter& adapter) const { return {adapter.index, adapter.device->life}; }
 
-// With few connections few are kept: a limit is for memory. A side without endpoints keeps none. Not with alternate
-// routes: an adapter tells by the number which queue pair has migrated, and may do so late.
+// A limit of connections saves memory, so with a low one few are kept. A side without endpoints keeps none. With
+// alternate routes (apm) none are kept either: an adapter may tell late that a queue pair has migrated, and names it by
+// a number that another channel could have by then.
 unsigned Ends::pool_places() const {
     if (core_.directory.endpoints == 0 || core_.config.apm) return 0;
     const unsigned most = core_.config.queue_pair_pool, limit = core_.config.max_connections;
     return limit ? std::min(most, 2 + limit / 4) : most;
 }
 
-// It goes to RESET, in a command instead of two, one of which is the dearest. False: it is of no use.
+// Puts a queue pair into the pool, in RESET. That takes one command. Destroying it and making another takes two, one of
+// which is the slowest of all. False: it cannot be kept.
 bool Ends::keep(SendQueue& dead) {
     if (!dead.qp || !dead.idle() || dead.adapter->device->events->seen(0).fatal) return false;
     const link::QueuePairPool::Kind kind = kind_at(*dead.adapter);
@@ -244,7 +248,7 @@ bool Ends::keep(SendQueue& dead) {
         }
     }
     if (verbs::to_reset(dead.qp.get()) != 0) return false;
-    dead.adapter->forget(); // its number may become another channel's
+    dead.adapter->forget(); // another channel may get the queue pair, with the same number
     const std::lock_guard lock(core_.services);
     pool.put(std::move(dead.qp), kind, core_.services.now() + core_.config.recovery.packet_lifetime);
     return true;

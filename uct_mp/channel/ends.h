@@ -1,10 +1,10 @@
-// Our ends of paths: made, connected and dropped for the handshake; and queue pairs that nobody wants any more. Some of
-// those are kept for the next connections (link/queue_pair_pool.h).
+// Makes, connects and drops our ends of paths for the handshake. Disposes of queue pairs that are no longer wanted:
+// some are kept for the next connections (link/queue_pair_pool.h).
 //
 // Callers: the control plane, by connect::Ends; recovery makes and addresses halves of paths that come back.
 // Ownership: ends stand in Wiring::prepared until Takeover::establish() takes them over.
-// Errors: a Status, or null with errno. A path may do without an end where recovery can make it later.
-// Threads: either side of Services::lock(), with it held, where not said otherwise.
+// Errors: a Status, or null with errno. An end may be missing if recovery can make it later.
+// Threads: either side of Services::lock(), with the lock held, where not said otherwise.
 #pragma once
 
 #include <memory>
@@ -26,29 +26,29 @@ public:
     std::uint32_t probe_key(const verbs::Rail& rail) override;
 
     // -- Halves of paths
-    // For mp_rc, in INIT, perhaps one of the pool; for recovery without the lock. Null: logged, errno.
+    // Our half of a path of RC: a queue pair in INIT, perhaps from the pool. Recovery calls it without the lock. Null:
+    // errno says why, and it is logged.
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr);
     void make_queue(const connect::Connection& connection, Path& sub, verbs::QueuePair qp);
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
-    // Queue pairs of a handshake that nobody has taken over go to the graves.
+    // Moves queue pairs that a handshake has made, and that no channel has taken over, to the graves.
     void drop_prepared(Channel& channel);
     // Progress only, without the lock. Returns how many were destroyed, or given to the pool.
     unsigned clear_graves(bool occupied);
-    // A queue pair that nobody wants, of any state. Progress destroys it, or gives it to the pool. With the lock held.
+    // Takes a queue pair in any state. Progress destroys it, or gives it to the pool. With the lock held.
     void entomb(verbs::QueuePair qp, const verbs::Rail& rail);
-    // One of the pool, in RESET, or null. With the lock held.
+    // A queue pair from the pool, in RESET, or null. With the lock held.
     [[nodiscard]] verbs::QueuePair take_rested(const Adapter& adapter);
     [[nodiscard]] bool has_graves() const {
         return !graves.empty() || (pool.count() && (short_of_ || pool_places() == 0));
     }
 
     // -- What others read
-    // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, a few at a time:
-    // each is a command. No other thread may, since destroying takes what is left out of a completion queue, and that
-    // has one user.
+    // Queue pairs to be destroyed. Progress does it, a few at a time, since each takes a command. No other thread may:
+    // destroying one removes its entries from a completion queue, which only one thread may use. Under the lock.
     std::vector<std::unique_ptr<SendQueue>> graves;
-    link::QueuePairPool pool; // those that are taken again. Under the lock
+    link::QueuePairPool pool; // queue pairs for the next connections. Under the lock
 
 private:
     [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;

@@ -1,5 +1,4 @@
-// Fences, and flushes by epochs: every operation belongs to the epoch in which it was started; a flush closes the epoch
-// and is done when this one and all before are empty.
+// Fences and flushes, see epochs.h.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -8,9 +7,9 @@
 
 namespace ucx_mp::channel {
 
-// One rail has a path of DC, and one of RC once that is there: both are places of the channel, and one is in use.
+// Counts usable paths, not places: a rail may have a place for DC and one for RC, of which one is in use.
 PathIndex Epochs::sole_path(const Channel& channel) const {
-    // Writes that were lost, or are to be posted yet, may go elsewhere; several adapters have no order.
+    // Lost writes, and writes not posted yet, may take another path. Writes by several adapters have no order.
     if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open || channel.moving.pulled_count ||
         channel.visible.unseen_gate || core_.config.read_back == ReadBack::always || !channel.wiring.scheduler)
         return kNoPath;
@@ -19,7 +18,7 @@ PathIndex Epochs::sole_path(const Channel& channel) const {
     return static_cast<PathIndex>(std::countr_zero(usable));
 }
 
-// All that is open went there, and so does what comes. kNoPath: nothing is open, or it has no order.
+// The path that all open writes took and that new ones take. kNoPath: nothing is open, or it has no order.
 PathIndex Epochs::queue_of_all(const Channel& channel) const {
     const Moving& moving = channel.moving;
     if (!moving.rdma_open || moving.gets_open) return kNoPath;
@@ -28,8 +27,9 @@ PathIndex Epochs::queue_of_all(const Channel& channel) const {
     return sole != kNoPath && moving.open_paths == PathMask{1} << sole ? sole : kNoPath;
 }
 
-// A message has gone behind what is open, in the same queue. Should that fail, the peer says by it what was executed
-// before; and what follows it was not, if it has not come (PROTOCOL.md, R261).
+// A message was posted behind all open writes, on the same queue. With several paths it must be a marker or a fenced
+// message. If the queue fails and the message has arrived, these writes were executed. If it has not arrived, nothing
+// behind it was executed (PROTOCOL.md, R261).
 bool Epochs::is_told(const Channel& channel, PathIndex path) const {
     const Fences& fences = channel.fences;
     if (channel.wiring.path_count > 1) return !fences.marker_due && !fences.catch_up && !fences.fence_paths;
@@ -48,18 +48,17 @@ void Epochs::pass(Channel& channel, PathIndex path) {
 void Epochs::fence(Channel& channel) {
     const bool one_path = channel.wiring.path_count <= 1;
     if (channel.moving.pulled[0].first && !channel.wiring.only)
-        core_.mover.pull(channel); // no read before the fence will come any more
-    // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be
-    // repeated).
+        core_.mover.pull(channel); // no read before the fence will come any more, so writes need not wait for one
+    // A single queue pair keeps the order of writes. It does not keep a write behind a read, which may be repeated.
     Fences& fences = channel.fences;
     fences.passed = kNoPath;
     if (channel.moving.rdma_open) {
         const PathIndex queue = queue_of_all(channel);
         if (queue == kNoPath || !tells_what_was_executed(core_, channel, channel.wiring.paths[queue])) {
-            // Not RC without packet numbers: what its queue pair brings late does not count (R258), though it was
-            // executed.
+            // On DC, a message behind the writes tells enough. On RC without packet numbers it does not: if the queue
+            // pair brings it late it does not count (R258), though the writes before it were executed.
             const bool by_dc = queue != kNoPath && channel.wiring.paths[queue].kind == path::Kind::dc;
-            // (No write since the fence before, if that still waits.)
+            // If an earlier fence still waits, no write has been posted since, and its number stays.
             if (!fences.drain_due) fences.told_from = channel.next_sequence;
             fences.until_told = by_dc && (fences.until_told || !fences.drain_due);
             fences.drain_due = true;
@@ -68,7 +67,8 @@ void Epochs::fence(Channel& channel) {
         }
     }
     if (!one_path) {
-        // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
+        // This fence joins an earlier one whose message has not been sent. Its markers on the way don't cover later
+        // puts, so the number changes.
         if (std::exchange(fences.marked_paths, 0)) fences.fence_number = fences.next();
         fences.fence_paths |= fences.put_paths;
         fences.marker_due = fences.fence_paths != 0;
@@ -85,14 +85,13 @@ void Epochs::fence(Channel& channel) {
     if (fences.pending() || channel.moving.gets_open) channel.gates |= gate::fence;
 }
 
-// True: RDMA may go.
 bool Epochs::clear_drain(Channel& channel) {
     if (channel.fences.passed != kNoPath) [[unlikely]] {
         if (channel.moving.rdma_open == 0) {
             channel.fences.passed = kNoPath;
             if (channel.fences.marker_due) core_.visibility.settle_fence(channel);
         } else if (channel.fences.passed != sole_path(channel)) {
-            stop_passing(channel); // what comes now may go elsewhere
+            stop_passing(channel); // new writes may take another path
         }
     }
     if (channel.fences.drain_due && channel.fences.until_told)
@@ -103,12 +102,12 @@ bool Epochs::clear_drain(Channel& channel) {
         return true;
     }
     if (channel.visible.unseen_gate && channel.visible.unread)
-        core_.visibility.read_back(channel); // behind the writes, at once
+        core_.visibility.read_back(channel); // posted at once: it executes behind the writes
     if (channel.moving.rdma_open) return false;
     if (channel.fences.atomics_due) {
         if (channel.fences.atomics_until - 1 - channel.acked < channel.in_flight()) {
             if (!std::exchange(channel.fences.atomics_asked, true))
-                push(channel); // else a silent peer owes them for ever
+                push(channel); // a peer with nothing to send would never acknowledge them unasked
             return false;
         }
         channel.fences.atomics_due = false;
@@ -120,7 +119,7 @@ bool Epochs::clear_drain(Channel& channel) {
 }
 
 namespace {
-// Something there has asked for no completion. (Nothing of ours on an initiator: what others have there is theirs.)
+// The latest request there has asked for no completion. An initiator counts only while we have requests there.
 bool is_quiet(const Path& sub) {
     const SendQueue* const queue = sub.queue[0];
     return queue && !queue->all_signaled() && !(queue->dc && sub.open == 0);
@@ -130,7 +129,7 @@ bool any_is_quiet(const Wiring& wiring) {
 }
 } // namespace
 
-// Small messages ask for completions only now and then: a write of nothing asks for one of everything before it.
+// Small messages ask for a completion only now and then. That of an empty write covers all requests before it.
 bool Epochs::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
         const Path& sub = channel.wiring.paths[path];
@@ -140,7 +139,6 @@ bool Epochs::push_out(Channel& channel) {
     return true;
 }
 
-// Gets everything outstanding to tell its completion; what finds no room is tried again by progress.
 void Epochs::push(Channel& channel) {
     if (channel.moving.push_due) return;
     if (push_out(channel) && (!channel.moving.atomics_pending || core_.sender.send_ack(channel, Kind::ack_request)))
@@ -161,11 +159,11 @@ namespace {
 void begin_epoch(Channel& channel, std::uint8_t epoch) {
     channel.epoch = epoch;
     if (channel.wiring.only) {
-        channel.wiring.only->close(); // no message of this epoch joins one of the last
+        channel.wiring.only->close(); // a record belongs to one epoch: messages of the new one begin another
     } else if (channel.wiring.by_lane) {
         for (unsigned i = 0; i < channel.wiring.path_count; ++i)
             if (SendQueue* queue = channel.wiring.paths[i].queue[0]) queue->close();
-    } else { // initiators of DC are others', too: there a record is joined only within its epoch
+    } else { // initiators of DC need no close(): messages join a record there only within its epoch
         for (unsigned i = 0; i < channel.wiring.path_count; ++i)
             if (const auto& queue = channel.wiring.paths[i].own[0]) queue->close();
     }
@@ -182,8 +180,8 @@ void Epochs::attach_flush(Channel& channel, std::uint8_t epoch, Completion* comp
 }
 
 Status Epochs::flush(Channel& channel, Completion* completion) {
-    // Usual: nothing to be read back, nothing flushed already, and puts and gets alone, which all ask for completions.
-    // There is nothing to be posted then.
+    // The usual case: nothing to read back, no flush under way, and all open requests have asked for completions. So
+    // nothing has to be posted.
     const std::uint8_t present = channel.epoch;
     const SendQueue* const only = channel.wiring.only;
     if (completion && present == channel.oldest_epoch && channel.epoch_open[present] &&
@@ -200,22 +198,22 @@ Status Epochs::flush(Channel& channel, Completion* completion) {
 Status Epochs::flush_any(Channel& channel, Completion* completion) {
     const bool dead = channel.gates & gate::failed;
     if (!dead && channel.moving.pulled[0].first && !channel.wiring.only)
-        core_.mover.pull(channel); // what waits for reads waits no longer
+        core_.mover.pull(channel); // writes that waited for reads are posted now
     if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
     if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
     if (channel.epochs_empty()) {
         const Status status = dead && !channel.ending.quiet ? channel.error : Status::ok;
         return core_.kept ? core_.progress.beside.behind_kept(status, completion) : status;
     }
-    // When dead all is coming back flushed.
+    // On a failed channel every request completes anyway, with an error.
     const SendQueue* const only = channel.wiring.only;
     if (!dead && !(only && only->all_signaled() && !channel.moving.atomics_pending)) push(channel);
     if (!completion) return Status::in_progress;
-    // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and
-    // this flush waits for more than it must: it is never refused, since there may be room for everything else.
+    // New operations belong to the next epoch. If that is still in use, close_epochs() begins it later, and this flush
+    // waits for more than it must. That is better than a refusal, since everything else may still have room.
     std::uint8_t closed = channel.epoch;
     if (channel.epoch_open[closed] == 0 && closed != channel.oldest_epoch)
-        closed = static_cast<std::uint8_t>((closed + kEpochs - 1) % kEpochs); // nothing new since the last
+        closed = static_cast<std::uint8_t>((closed + kEpochs - 1) % kEpochs); // nothing has begun since the last flush
     else if (const std::uint8_t next = (closed + 1) % kEpochs; next != channel.oldest_epoch)
         begin_epoch(channel, next);
     attach_flush(channel, closed, completion);
@@ -225,7 +223,7 @@ Status Epochs::flush_any(Channel& channel, Completion* completion) {
 void Epochs::close_oldest(Channel& channel) {
     const std::uint8_t oldest = channel.oldest_epoch, next = (oldest + 1) % kEpochs;
     Work* const work = channel.moving.flushes[oldest];
-    // Usual: one flush, and nothing behind it has been flushed yet.
+    // The usual case: one flush, and none behind it.
     if (next != channel.epoch || channel.moving.flushes[next] || !work || work->next || (channel.gates & gate::failed))
         [[unlikely]]
         return close_epochs(channel);
@@ -238,11 +236,11 @@ void Epochs::close_oldest(Channel& channel) {
 
 void Epochs::close_epochs(Channel& channel) {
     for (;;) {
-        if (channel.moving.flushes[channel.epoch]) { // it was attached when all epochs were in use
+        if (channel.moving.flushes[channel.epoch]) { // a flush that came when all epochs were in use
             const std::uint8_t next = (channel.epoch + 1) % kEpochs;
             if (next != channel.oldest_epoch) {
                 begin_epoch(channel, next);
-                if (!(channel.gates & gate::failed)) push(channel); // what has been sent since that flush
+                if (!(channel.gates & gate::failed)) push(channel); // for what was sent after that flush
             }
         }
         if (channel.oldest_epoch == channel.epoch || channel.epoch_open[channel.oldest_epoch] != 0) return;

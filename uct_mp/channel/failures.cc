@@ -10,7 +10,7 @@
 namespace ucx_mp::channel {
 
 namespace {
-// The operation itself is at fault: it would fail on any path.
+// True: the operation itself is at fault, so it would fail on any path.
 bool is_mistake(ibv_wc_status status) {
     switch (status) {
     case IBV_WC_LOC_LEN_ERR:
@@ -38,12 +38,12 @@ Status status_of(ibv_wc_status status) {
         return Status::io_error;
     }
 }
-// Its acknowledgment has come: only the adapter has not told yet that it is done with the caller's memory. A peer that
-// closes behind our last message acknowledges it by its goodbye, which may be faster (PROTOCOL.md R121).
+// True: the peer has acknowledged this zcopy message, so only the adapter's completion is missing. A peer that closes
+// behind our last message acknowledges it by its goodbye, which may be faster (PROTOCOL.md R121).
 bool is_delivered(const Work& work) { return work.kind == WorkKind::message && work.open == 1; }
 } // namespace
 
-// The path is given up and what was posted there is lost (recover/); mistakes take their channel with them.
+// The path is given up, and what was posted there is lost (recover/). After a mistake the whole channel fails.
 void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error) {
     auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) return;
@@ -58,14 +58,13 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
     }
     queue.close();
     core_.observer->drain(queue, culprit, last.path);
-    // Among messages those that are written into a ring name memory. A key that is void there is no mistake of the
-    // user's.
+    // A message written into a ring needs the peer's key. If that has become void, the user has made no mistake.
     const bool ring = status == IBV_WC_REM_ACCESS_ERR && !last.work && culprit.rings;
     if ((is_mistake(status) && !ring) || !recoverable(culprit))
         fail_channel(culprit, status_of(status));
     else if (first || !queue.dc)
         core_.observer->path_failed(culprit, last.path, ibv_wc_status_str(status), false);
-    count = std::min(count, queue.records()); // an adapter that is gone: they have all been dropped
+    count = std::min(count, queue.records()); // the calls above drop all records if the adapter is gone
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
         Channel& channel = *posted.channel;
@@ -74,7 +73,7 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
             channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
                                              posted.bytes);
         if (recoverable(channel)) {
-            // Others on the initiator suffer for the culprit: their paths may be as good as ever.
+            // Requests of other channels on the initiator come back too, though their paths may be all right.
             core_.observer->lost(queue, posted);
             continue;
         }
@@ -97,13 +96,13 @@ void Failures::fail_channel(Channel& channel, Status status) {
     bury(channel);
     core_.observer->ended(channel, status);
     core_.rings.forget(channel);
-    // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a
-    // last request that does. A DC initiator is shared: others' requests on it must not suffer.
+    // Queue pairs of our own are drained: everything posted there comes back flushed. A DC initiator is shared, and
+    // other channels' requests on it must not suffer. So there an empty write asks for the missing completions.
     if (channel.wiring.has_dc) (void)core_.epochs.push_out(channel);
     for (unsigned i = 0; i < channel.wiring.path_count; ++i)
         for (const auto& own : channel.wiring.paths[i].own)
             if (own) core_.observer->drain(*own, channel, static_cast<PathIndex>(i));
-    // The buffers stay where they are: adapters may be reading them, see free_retained().
+    // The buffers stay retained, since adapters may still read them, see free_retained().
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Work* const work = std::exchange(channel.wiring.retained[i & channel.window_mask]->work, nullptr);
         if (!work) continue;
@@ -128,7 +127,7 @@ void Failures::fail_channel(Channel& channel, Status status) {
     core_.epochs.close_epochs(channel);
 }
 
-// Users of a channel that has ended without a word are told now.
+// A channel may have ended quietly. Its user has just tried to use it, so now he is told.
 Status Failures::refusal(Channel& channel) {
     if (channel.ending.renewing) return Status::no_resource;
     if (std::exchange(channel.ending.quiet, false) && !std::exchange(channel.ending.failing, true))
@@ -136,7 +135,7 @@ Status Failures::refusal(Channel& channel) {
     return channel.error;
 }
 
-// A failed channel's legacy to a successor, and things that nobody will come for.
+// Prepares a failed channel for a successor: gives up its handshake, and drops what it holds for messages to come.
 void Failures::bury(Channel& channel) {
     const std::lock_guard lock(core_.services);
     channel.ending.buried = !channel.ending.renewing;
@@ -164,7 +163,7 @@ bool Failures::all_back(const Channel& channel) {
     return true;
 }
 
-// For a failed channel, when nothing of it is posted any more.
+// For a failed channel of which nothing is posted any more, so that no adapter reads these buffers.
 void Failures::free_retained(Channel& channel) {
     for (; channel.acked != channel.next_sequence; ++channel.acked) {
         Buffer* const buffer = channel.wiring.retained[channel.acked & channel.window_mask];
@@ -174,9 +173,9 @@ void Failures::free_retained(Channel& channel) {
     core_.observer->free_detours(channel);
 }
 
-// Outside of everything else: the user may do anything in it. When everything has come back: users close their
-// endpoints now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is
-// under way.
+// Progress calls it outside of everything else, since the user may do anything in Events::peer_failed. It waits until
+// everything has come back, for kPatience at most. Users close their endpoints then, and UCX 1.13 fails an assertion of
+// its own if a program closes its worker while a cancelling flush is under way.
 void Failures::tell_failures() {
     constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
     for (Channel* channel : std::exchange(list, {})) {
@@ -184,7 +183,7 @@ void Failures::tell_failures() {
             if (core_.services.now() - channel->ending.failed_at >= kPatience)
                 core_.observer->abandon(*channel);
             else if (channel->wiring.has_dc)
-                (void)core_.epochs.push_out(*channel); // there may have been no room
+                (void)core_.epochs.push_out(*channel); // again: there may have been no room before
         }
         const bool back = all_back(*channel);
         if (back) free_retained(*channel);

@@ -11,15 +11,15 @@
 namespace ucx_mp::channel {
 
 namespace {
-constexpr unsigned kMostBack = 16; // of each rail that were made and are not wanted any more
+constexpr unsigned kMostBack = 16; // halves per rail that are kept after they were made in vain
 } // namespace
 
-// Everything that the commands need, so that progress may change what it has been copied from.
+// Copies of everything that the commands need, so that progress may change the originals meanwhile.
 struct Halves::Order {
     verbs::Device device;
-    verbs::QueuePair half;   // made already; perhaps one of the pool, in RESET
-    verbs::QueuePair broken; // progress destroys it: that is a use of its completion queues
-    bool reset = false;
+    verbs::QueuePair half;   // null: one is to be made
+    verbs::QueuePair broken; // progress destroys it, since that uses its completion queues
+    bool reset = false;      // `half` is one of the pool, in RESET
     verbs::Rail rail;
     verbs::Queues queues;
     verbs::QueuePairLimits limits;
@@ -66,7 +66,7 @@ std::shared_ptr<Halves::Order> Halves::order(const verbs::Rail& rail, verbs::Que
 void Halves::place(const std::shared_ptr<Order>& order, Then then) {
     commands_.add([order] { order->run(); },
                   [this, order, then = std::move(then)] {
-                      if (halting_) { // what they belong to ends now
+                      if (halting_) { // the device that they belong to ends now
                           order->broken.reset();
                           order->half.reset();
                       }
@@ -106,7 +106,7 @@ void Halves::retire(verbs::QueuePair half, const verbs::Rail& rail, bool asks, E
     };
     commands_.add(run, [this, order, run, device = rail.device, then = std::move(then)] {
         if (halting_ && core_.adapters[device].device->events->seen(0).fatal)
-            order->half.reset(); // it ends with its adapter
+            order->half.reset(); // it ends with its device
         else if (!order->done)
             run();
         then(std::move(order->half), order->expected);
@@ -147,7 +147,7 @@ void Halves::fill() {
         ++coming_;
         place(order(rail, {}), [this, index = rail.index, key = rail.pkey_index](verbs::QueuePair half) {
             --coming_;
-            if (!half) return; // whoever needs one asks again
+            if (!half) return; // the next caller that needs one tries again
             if (core_.rails[index].pkey_index == key)
                 ready_.push_back({.half = std::move(half), .rail = index});
             else

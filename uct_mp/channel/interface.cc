@@ -1,4 +1,4 @@
-// The façade: what is asked of an interface as a whole. Slow path.
+// The calls that concern an interface as a whole, passed on to its parts. Slow path.
 #include "uct_mp/channel/interface.h"
 
 #include <sys/epoll.h>
@@ -35,7 +35,8 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
         error = "POLICY: " + error;
         return Status::invalid_param;
     }
-    // An adapter may die meanwhile: then again, without it. Its event may come later than the failure.
+    // An adapter may die while the interface opens. Then it opens again without it. The event that tells so may come
+    // later than the failure.
     constexpr Nanos kPause = 10'000'000;
     constexpr unsigned kPauses = 5;
     for (std::size_t attempt = 0;; ++attempt) {
@@ -116,7 +117,7 @@ unsigned Interface::serve() {
 Status Interface::arm() {
     Core& m = *core_;
     if (m.kept) return Status::busy;
-    m.observer->read_events(); // or their descriptor would wake us for ever
+    m.observer->read_events(); // unread events would wake the sleeper at once, again and again
     if (!m.sender.acks_due.empty() || !m.epochs.pushes_due.empty() || !m.failures.list.empty() ||
         !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.directory.ending.empty() || m.observer->busy())
         return Status::busy;
@@ -124,10 +125,10 @@ Status Interface::arm() {
         const std::lock_guard lock(m.services);
         if (!m.mail.list.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
     }
-    if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // which wakes us
-    // Nothing wakes us when a ring is written to.
+    if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // the answers will wake us
+    // A message that is written into a ring wakes nobody.
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
-    // A thread that sleeps makes few calls of progress().
+    // A thread that sleeps makes few calls of progress(), which would otherwise watch the peers.
     if (const Nanos now = m.services.now(); now >= m.rounds.next_watch) m.observer->watch_peers(now);
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
@@ -141,7 +142,8 @@ Status Interface::arm() {
             }
         if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0))
             return Status::io_error;
-        // Completions from before the request raise no event (IB specification 11.4.2.2; with some adapters they do).
+        // Completions older than the request raise no event (IB specification 11.4.2.2), though they do with some
+        // adapters.
         busy |= m.completions.peek(adapter);
     }
     if (!m.config.background && m.control->arm() == Status::busy) busy = true;
@@ -155,7 +157,7 @@ void Interface::hold(Channel& channel, bool held) {
 void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
 
 Status Interface::serve_by(Channel& channel, adapt::Service service) {
-    // A ring goes over whatever paths there are.
+    // A ring needs no path of its own: writes to it take any path.
     const Status ring = core_->rings.serve(channel, service != adapt::Service::shared, Reason::call);
     if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
     if (service != adapt::Service::rc && core_->observer->served(channel).places == 0) return ring;
@@ -168,7 +170,7 @@ Interface::Looks Interface::ring_looks() const { return {core_->rings.hits, core
 Status Interface::park(Channel& channel) { return core_->endings.park(channel); }
 
 Status Interface::want_room(Channel& channel) {
-    // Nobody may have asked for a connection yet: a refused operation has, but perhaps for one that was taken away.
+    // The refused operation has asked for a connection. That one may have been parked since, so ask again.
     if ((channel.gates & (gate::not_ready | gate::failed)) == gate::not_ready) (void)core_->sender.blocked(channel);
     if (core_->placement.surely_room(channel)) return Status::busy;
     core_->placement.list_waiting(channel);
@@ -195,7 +197,7 @@ void Interface::check(Channel& channel) {
 
 void Interface::invalidate(Channel& channel, Status status, bool quiet) {
     if (quiet) channel.ending.error_told = true;
-    if (channel.ending.renewing) { // it has ended already, and does not begin anew now
+    if (channel.ending.renewing) { // it was being parked: now it ends for good
         {
             const std::lock_guard lock(core_->services);
             channel.ending.renewing = false;

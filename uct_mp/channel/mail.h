@@ -1,6 +1,5 @@
-// Events for progress: what the handshake's side of Services::lock() tells of channels, in the order in which it came.
-// Whoever has something to tell puts it here, and Peers::read_mail() hands it on when progress has its turn: nothing is
-// called upwards.
+// Events of channels that the handshake's side of Services::lock() leaves for progress, in order. Peers::read_mail()
+// handles them when progress has its turn. So the control plane never calls into the data path.
 //
 // Threads: either side, with the lock held.
 #pragma once
@@ -31,6 +30,7 @@ struct Mail {
         ring_verdict
     } what;
     Channel* channel;
+    // Each field is set for the events named beside it.
     Status status = Status::ok;                       // failed
     connect::Answer answer = connect::Answer::alive;  // answered, parted
     connect::Goodbye goodbye{};                       // ended
@@ -39,7 +39,7 @@ struct Mail {
     std::uint32_t number = 0; // rails, verdict, ring_verdict
     std::vector<path::RemoteRail> rails{};
     verbs::RemoteKeys keys{};    // keys
-    bool found = false;          // keys; verdict, ring_verdict: taken
+    bool found = false;          // keys: found; verdict, ring_verdict: accepted
     connect::ServiceWish wish{}; // wish
     connect::RingOffer ring{};   // ring
     std::uint32_t until = 0;     // ring_verdict
@@ -55,7 +55,7 @@ public:
     std::vector<Mail> list; // not read yet
 
 private:
-    std::atomic<bool>& attention_; // Core's: progress looks here
+    std::atomic<bool>& attention_; // Core::attention, which makes progress read the mail
 };
 
 } // namespace ucx_mp::channel

@@ -1,4 +1,4 @@
-// Puts and gets: whole on one path, in stripes at once, or pulled in chunks as paths have room.
+// Puts and gets, see mover.h.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -8,11 +8,10 @@
 
 namespace ucx_mp::channel {
 
-constexpr double kOpenMemory = 16;   // operations that count in their usual number
-constexpr unsigned kTimedPlans = 4;  // one of so many is timed,
-constexpr unsigned kFirstPlans = 16; // but for the first ones: those all
+constexpr double kOpenMemory = 16;   // operations that the mean usual_open_ covers
+constexpr unsigned kTimedPlans = 4;  // one in so many plans is timed
+constexpr unsigned kFirstPlans = 16; // ... and all of the first ones
 
-// `keys`: those to be used.
 Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
     if (channel.gates &
         (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
@@ -23,14 +22,13 @@ Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
     return core_.epochs.clear_drain(channel) ? Status::ok : Status::no_resource;
 }
 
-// Where a write goes that is done with the caller's memory at once, so that the caller has no completion to wait for.
-// UCT promises no order without a fence, but programs that poll for the last of several such writes have always had it
-// from queue pairs: so they follow each other on one path, and what a failed path has lost of them goes first.
+// The path of a copied write, which has no completion that the caller could wait for. UCT promises no order without a
+// fence. But a single queue pair has always given it, and programs rely on that when they poll for the last of several
+// such writes. So these follow each other on one path, and those lost with a path go again first.
 PathIndex Mover::lane_of_puts(Channel& channel) {
     if (channel.wiring.only) return channel.wiring.only->room() ? PathIndex{0} : kNoPath;
     if (channel.wiring.unsettled.damaged) return kNoPath;
-    if (channel.fences.passed != kNoPath)
-        channel.visible.put_lane = channel.fences.passed; // all that are open are there
+    if (channel.fences.passed != kNoPath) channel.visible.put_lane = channel.fences.passed; // all open writes are there
     if (channel.moving.rdma_open && channel.wiring.scheduler->paths().is_usable(channel.visible.put_lane))
         return core_.placement.path_has_room(channel, channel.visible.put_lane, Direction::write,
                                              1 + SendQueue::kReserve)
@@ -41,8 +39,8 @@ PathIndex Mover::lane_of_puts(Channel& channel) {
     return path;
 }
 
-// The usual case of lane_of_puts(): the lane in use is on a queue pair of RC with room, and nothing says that writes
-// may not follow there. Null: look closer.
+// The usual case of lane_of_puts(): the scheduler's current lane is a queue pair of RC with room, and open writes are
+// not elsewhere. Null: ask lane_of_puts().
 [[gnu::always_inline]] inline SendQueue* Mover::queue_of_lane(Channel& channel, const Lane& current) {
     const PathIndex path = current.lane.path;
     if (!current.lasts() || channel.wiring.unsettled.damaged) return nullptr;
@@ -54,7 +52,7 @@ PathIndex Mover::lane_of_puts(Channel& channel) {
     return queue && queue->room() ? queue : nullptr;
 }
 
-// The same where the queue may be full. False: the queue is full, or broken.
+// Like post_piece(), but the queue may be full. False: it is full, or there is none.
 bool Mover::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path) {
     SendQueue* queue = core_.placement.queue_for(channel, path, work.transfer.direction);
     if (!queue || !queue->room()) return false;
@@ -62,7 +60,6 @@ bool Mover::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std:
     return true;
 }
 
-// `work` holds what is to be done; ok of a placed operation: in_progress. no_resource: the work has been given back.
 Status Mover::rdma(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
     work.transfer.direction = read ? Direction::read : Direction::write;
@@ -72,7 +69,7 @@ Status Mover::rdma(Channel& channel, Work& work) {
     channel.moving.begin();
     channel.moving.gets_open += read;
     if (!channel.wiring.only) {
-        // Nothing to choose: as over an only path, if the write need not wait for the next read.
+        // A fixed lane leaves nothing to choose, so the work is posted whole, unless a write should wait for reads.
         Lane& current = channel.wiring.scheduler->current(work.transfer.direction);
         const std::uint64_t size = work.transfer.size;
         if (!current.is_fixed() || channel.moving.pulled_count || channel.fences.passed != kNoPath ||
@@ -94,8 +91,7 @@ Status Mover::rdma(Channel& channel, Work& work) {
     return Status::in_progress;
 }
 
-// `work` has its pieces, which `sge` describes: the rest of it is for what is placed in parts.
-// Fits::yes: a write that is copied into the request; `sge` needs no key.
+// `sge` describes the pieces of `work`. Fits::yes: a write that is copied into the request, so `sge` needs no key.
 template <bool read, Fits fits>
 [[gnu::always_inline]] inline Status Mover::post_sole(Channel& channel, SendQueue& queue, Work& work, ibv_sge* sge,
                                                       int pieces, std::uint32_t bytes, std::uint64_t remote,
@@ -124,7 +120,7 @@ template <bool read, Fits fits>
     return Status::in_progress;
 }
 
-// The usual zcopy operation where there is one path: everything in one go.
+// A zcopy operation over an only path: one request.
 template <bool read>
 [[gnu::always_inline]] inline Status Mover::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov,
                                                       std::size_t count, std::uint64_t remote,
@@ -170,7 +166,7 @@ template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(C
     (void)post_sole<false, fits>(channel, queue, work, &sge, 1, length, remote, rkeys);
 }
 
-// For bytes that are copied into the request, on the queue pair that queue_of_lane() has found.
+// Posts a write that is copied into the request, on the queue pair that queue_of_lane() has found.
 [[gnu::always_inline]] inline void Mover::put_inline(Channel& channel, Lane& current, SendQueue& queue, Buffer& bounce,
                                                      std::uint32_t length, std::uint64_t remote,
                                                      const verbs::RemoteKeys& rkeys) {
@@ -221,12 +217,13 @@ void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, s
     post_piece(channel, work, 0, length, path, *core_.placement.queue_for(channel, path, Direction::write));
 }
 
-// This thread's time for them, and about as long again to collect them (a guess). Slowly: it may have been interrupted.
-// One alone, planned with it, only shows that it is no longer as much. Not each time: it reads the clock.
+// Learns what a descriptor costs: the time for posting `count` of them, doubled as a guess for reaping them. A smoothed
+// value, since the thread may be interrupted. A single descriptor may only lower it: the plan used the value to choose
+// one. Not every call is timed, since that reads the clock.
 void Mover::learn_descriptor_time(Nanos begun, unsigned count) {
     if (plans_++ % kTimedPlans != 0 && plans_ > kFirstPlans) return;
     double each = std::min(2.0 * static_cast<double>(core_.services.now() - begun) / count, kLongestDescriptor);
-    // The first ones touch what nobody has touched before: the quickest of them counts.
+    // The first plans have cache misses, so the quickest of them counts.
     if (plans_ <= kFirstPlans) each = quickest_ = std::min(quickest_, each);
     if (count > 1 || each < descriptor_time_) descriptor_time_ += (each - descriptor_time_) / 4;
 }
@@ -235,7 +232,7 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
     const Direction direction = work.transfer.direction;
     const std::uint64_t size = work.transfer.size;
-    work.open = 1; // ours, until everything is placed
+    work.open = 1; // keeps the work open until everything is placed
     const auto give_up = [&] {
         --channel.moving.rdma_open;
         channel.moving.gets_open -= read;
@@ -253,16 +250,15 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
         return Status::in_progress;
     };
     if (channel.wiring.path_count == 1) return whole();
-    if (channel.fences.passed != kNoPath)
-        [[unlikely]] { // only the order of writes on that path is kept, in one piece each
+    if (channel.fences.passed != kNoPath) [[unlikely]] { // the queue pair of one path orders whole writes only
         if (!read) return whole();
         Epochs::stop_passing(channel);
         return give_up();
     }
     if (channel.moving.pulled_count >= Moving::kMaxPulled) return give_up();
     const Nanos now = core_.services.now();
-    // The part of a write that does not wait for the next read. In two halves, so that the completion of the first asks
-    // for the rest in time.
+    // `ahead`: the part of a write that does not wait for the next read. It is posted in two halves, so that the
+    // completion of the first one asks for the rest in time.
     const std::uint64_t ahead = read ? size : ahead_of_reads(channel, size, now);
     const std::uint64_t first = ahead < size ? ahead / 2 : size;
     work.transfer.waits = ahead < size;
@@ -298,7 +294,7 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
             if (--work.open == 0) core_.works.finish_work(work);
             return Status::in_progress;
         }
-        // Full queues: the rest is pulled as they empty.
+        // Queues are full: the rest is pulled when they have room.
         work.transfer.offset = plan.stripes[i].offset;
         for (; i < plan.count; ++i)
             channel.wiring.scheduler->cancel(plan.stripes[i].path, direction, plan.stripes[i].length);
@@ -310,7 +306,7 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
         if (!core_.placement.any_path_has_room(channel, work.transfer.direction)) return give_up();
         break;
     }
-    if (channel.gates & gate::failed) { // meanwhile
+    if (channel.gates & gate::failed) { // it has failed meanwhile
         work.status = channel.error;
         if (--work.open == 0) core_.works.finish_work(work);
         return Status::in_progress;
@@ -321,7 +317,8 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
 }
 
 schedule::Message Mover::message(const Channel& channel, std::uint64_t size, bool read, Nanos now) {
-    // The first of six that a program always sends together is not alone, although nothing is under way yet.
+    // If a program always sends six operations together, the first one counts as one of several, though nothing is
+    // under way yet.
     const double open = core_.works.pool.in_use();
     usual_open_ += (open - usual_open_) / kOpenMemory;
     return {size,
@@ -333,7 +330,6 @@ schedule::Message Mover::message(const Channel& channel, std::uint64_t size, boo
             !read && channel.fences.put_paths != 0};
 }
 
-// Length 0: taken back.
 Status Mover::nothing_to_do(Work& work) {
     --work.channel->epoch_open[work.epoch];
     core_.works.pool.put(&work);
@@ -343,7 +339,7 @@ Status Mover::nothing_to_do(Work& work) {
 // -- The calls
 
 namespace {
-// False: no bytes at all.
+// Describes the caller's memory in `work`. False: it has no bytes.
 bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
     std::uint64_t size = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -357,14 +353,13 @@ bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
 }
 
 [[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
-    if (length == 8) // most; the others are a call
+    if (length == 8) // the most common length: no call
         std::memcpy(to, from, 8);
     else
         std::memcpy(to, from, length);
 }
 } // namespace
 
-// put_short() where there are several paths, from the gate on.
 Status Mover::put_short_chosen(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                                const verbs::RemoteKeys& keys) {
     Lane& current = channel.wiring.scheduler->current(Direction::write);
@@ -386,7 +381,7 @@ Status Mover::put_short_chosen(Channel& channel, const void* buffer, unsigned le
 Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys) {
     Core& m = *channel.core;
-    if (length == 0) [[unlikely]] // there may be no keys
+    if (length == 0) [[unlikely]] // `rkeys` may be empty, so it is not looked at
         return channel.gates & gate::failed ? m.failures.refusal(channel) : Status::ok;
     const verbs::RemoteKeys* keys = &rkeys;
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
@@ -411,7 +406,7 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
         if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok)
             return static_cast<ssize_t>(status);
     }
-    // Packing can't be taken back: everything that may fail comes before it.
+    // Packing can't be undone, so everything that may fail comes first.
     const PathIndex path = m.mover.lane_of_puts(channel);
     if (path == kNoPath) [[unlikely]]
         return static_cast<ssize_t>(Status::no_resource);

@@ -1,6 +1,6 @@
 // Writes and reads (RDMA): whole on one path, in stripes at once, or pulled in pieces by paths that have room.
 //
-// A Work holds what is to be done until all of it is placed and complete. Replays are Works of the same lists, so that
+// A Work describes an operation until all of it is placed and complete. Replays are Works in the same lists, so that
 // the scheduler cuts them anew.
 //
 // Callers: Interface for new operations; Completions, Progress and recovery pull. Sizes and offsets are bytes.
@@ -19,39 +19,42 @@ public:
     // -- New operations
     // ok: RDMA may go. `keys` then points to the keys to be used.
     Status pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys);
+    // Starts an operation, for which `work` has pieces, remote address and keys. in_progress: its completion follows.
     Status rdma(Channel& channel, Work& work);
-    // A put or get, from the gate on.
+    // put_zcopy, get_zcopy.
     template <bool read> static Status zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                                              const verbs::RemoteKeys& rkeys, Completion* completion);
     // Over an only path, in one piece; the queue has room.
     template <bool read, Fits> Status post_sole(Channel& channel, SendQueue& queue, Work& work, ibv_sge* sge,
                                                 int pieces, std::uint32_t bytes, std::uint64_t remote,
                                                 const verbs::RemoteKeys& rkeys);
-    // The usual zcopy operation over an only path.
+    // zcopy over an only path.
     template <bool read> Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count,
                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion);
     // The path that copied writes take, one behind the other. kNoPath: it has no room.
     PathIndex lane_of_puts(Channel& channel);
+    // The part of put_short() behind the gates, where paths have accounts (no Wiring::only).
     Status put_short_chosen(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& keys);
-    // Takes the bounce buffer over.
+    // Writes from the bounce buffer, and takes it over.
     void put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
                     const verbs::RemoteKeys& rkeys, PathIndex path);
     // The same over an only path, which has room.
     template <Fits> void put_copied_sole(Channel& channel, SendQueue& queue, Buffer& bounce, std::uint32_t length,
                                          std::uint64_t remote, const verbs::RemoteKeys& rkeys);
-    // Takes back a work of no bytes.
+    // Ends an operation of no bytes.
     Status nothing_to_do(Work& work);
 
     // -- Works that wait for room
+    // Posts the next pieces of the channel's works, as far as there is room.
     void pull(Channel& channel);
-    void pull(Channel& channel, bool read);
-    void pull_sole(Channel& channel); // over an only path
-    void pull_due();                  // of Progress: those that found queues full
-    void unlink(Channel& channel, bool read, Work& work);
+    void pull(Channel& channel, bool read);               // of one direction
+    void pull_sole(Channel& channel);                     // over an only path
+    void pull_due();                                      // for Progress: the channels in pulls_due
+    void unlink(Channel& channel, bool read, Work& work); // takes it out of Moving::pulled
 
     // -- What others read
-    std::vector<Channel*> pulls_due;                                          // channels that found a shared queue full
+    std::vector<Channel*> pulls_due;                                          // channels that are to pull again
     [[nodiscard]] double descriptor_time() const { return descriptor_time_; } // see schedule::Message
 
 private:
@@ -75,11 +78,11 @@ private:
     void learn_descriptor_time(Nanos begun, unsigned count);
 
     schedule::Plan plan;                                // scratch
-    static constexpr double kLongestDescriptor = 20000; // ns: above it, something else had the processor
+    static constexpr double kLongestDescriptor = 20000; // ns; if it took longer, something else had the processor
     double usual_open_ = 0;                             // mean of the operations under way
     double descriptor_time_ = 0;                        // see schedule::Message
-    double quickest_ = kLongestDescriptor;              // of the first plans
-    unsigned plans_ = 0;
+    double quickest_ = kLongestDescriptor;              // descriptor time of the quickest of the first plans
+    unsigned plans_ = 0;                                // until now
     Core& core_;
 };
 
