@@ -100,8 +100,7 @@ void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint
     std::uint32_t left = length, bytes = std::min(left, segment);
     std::memcpy(start.buffer->data() + kHeader, from, bytes);
     std::uint8_t flags = left > segment ? flag::part | flag::more : 0;
-    core_.sender.finish_message(channel, start, Kind::am, am_id, kHeader + bytes,
-                                flags); // the first part carries the fence
+    core_.sender.finish_message(channel, start, Kind::am, am_id, kHeader + bytes, flags); // it carries the fence
     while ((left -= bytes) != 0 && !(channel.gates & gate::failed)) {
         from += bytes;
         bytes = std::min(left, segment);

@@ -169,8 +169,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
             channel.ack_until = header.sequence;
         }
         core_.sender.owe_ack(channel, true);
-        if (channel.ack_sent == channel.expected)
-            channel.ack_sent = channel.expected - 1; // so that it goes even if the peer was told before
+        if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // the peer may know already
         break;
     case Kind::marker: {
         MarkerBody body;

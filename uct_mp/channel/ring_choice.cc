@@ -97,8 +97,7 @@ void RingChoice::end_slice(Nanos now) {
         for (const adapt::Counts::Entry& entry : counts)
             (void)core_.rings.serve(*core_.directory.channels[entry.id], true, Reason::first_peers);
     const bool due = windows_->end_slice(now, std::move(counts));
-    if (endpoints == 0)
-        return serve_all({}, Reason::no_sender), core_.rings.expect(0); // without endpoints nobody polls
+    if (endpoints == 0) return serve_all({}, Reason::no_sender), core_.rings.expect(0); // then nobody polls
     if (due && weighs_)
         look();
     else
