@@ -23,7 +23,7 @@ enum class Reason : std::uint8_t {
     call,        // Interface::serve_by
     first_peers, // UCX_MP_DC_ADAPT=eager; a ring: every peer that sends gets one
     counts,      // the counts of a time window say that it pays, or does not pay any more
-    trial,       // RC is tried, to measure what it saves
+    trial,       // RC or DC is tried for a while, to measure what RC saves
     reference,   // the peer sends by DC for a window, to measure the time without RC
     no_sender,   // this interface has no endpoints
     refusal,     // the peer has refused
@@ -123,7 +123,7 @@ public:
     virtual void watch_peers(Nanos now) = 0;     // looks for peers that acknowledge nothing, about every check_interval
     virtual void watch_paths(Nanos now) = 0;     // looks for paths on which nothing completes
     [[nodiscard]] virtual bool busy() const = 0; // true: progress() shall be called again
-    virtual void describe(Interface::Statistics& out) const = 0; // fills in the history of paths
+    virtual void describe(Interface::Statistics& out) const = 0; // fills in history and RC counts
     virtual void describe(const Channel& channel, ChannelStatistics& out) const = 0;
     virtual void describe(const Channel& channel, std::vector<PathLook>& out) const = 0; // fills in failures
 };

@@ -191,8 +191,7 @@ void Mover::pull(Channel& channel, bool read) {
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.wiring.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
                 transfer.offset = chunk.offset;
-                transfer.fed &=
-                    ~(schedule::PathMask{1} << chunk.path); // a full queue must not make the path look dry
+                transfer.fed &= ~(schedule::PathMask{1} << chunk.path); // a full queue must not make the path look dry
                 // Other channels may have filled a shared queue, so that no completion of this channel is to come.
                 if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
                 return;

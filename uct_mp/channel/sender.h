@@ -63,8 +63,8 @@ public:
     // -- Posting
     // `placed`: bytes that the path's account has already.
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
-    // The provider has refused a post. Gives the path up, and treats the request as lost; without recovery the channel
-    // fails.
+    // The provider has refused a post. Gives the path up, and leaves the request to recovery. Without recovery the
+    // channel fails.
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
     static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // returns how many entries
     static FenceTrailer trailer_of(Buffer& buffer);                                       // all 0: not a fenced message

@@ -108,7 +108,7 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
 
 // Each number has one verdict, and every copy gets it.
 void Demand::take_wish(Channel& channel, const connect::ServiceWish& wish) {
-    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return; // it will be repeated
+    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return; // the peer repeats it
     Wishes& wishes = channel.wiring.recovery->wishes;
     if (static_cast<std::int32_t>(wish.number - wishes.heard) < 0) return;
     if (wish.number != wishes.heard) {

@@ -28,7 +28,7 @@ public:
     // Takes back the RC that the peer was granted. The peer may ask again.
     void revoke(Channel& channel);
     [[nodiscard]] channel::Served served(const Channel& channel) const;
-    // One side wishes RC, or both do.
+    // At least one side wants RC.
     [[nodiscard]] bool is_wanted(const Channel& channel) const;
     // ... and the other side agrees. No path is made before that, since the peer may refuse.
     [[nodiscard]] bool is_agreed(const Channel& channel) const;

@@ -217,7 +217,7 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
     if (!all_.reopening.is_ready(channel, path))
         return set_path_timer(channel, path, core_.services.now() + core_.config.recovery.open_interval,
                               [this](Channel& c, PathIndex p) { time_to_open(c, p); });
-    if (r.order) return; // under way
+    if (r.order) return; // its command is under way
     if (!dc && !r.next && is_aside(channel, path)) return make_aside(channel, path);
     if (!dc && !r.next) {
         r.next = core_.ends.make_half(core_.rails[channel.wiring.paths[path].rail], LogLevel::debug);
@@ -261,7 +261,7 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
     if (dc) {
         tell_over_path(channel, NewsKind::opened, {.path = path, .life = news.life, .end = {}});
         if (!channel.wiring.recovery || channel.wiring.paths[path].phase != Phase::reopening) return;
-        channel.wiring.recovery->paths[path].attempts = 0; // ours may work again as well
+        channel.wiring.recovery->paths[path].attempts = 0; // our direction may work again, too
         return schedule_open(channel, path);
     }
     if (!channel.wiring.recovery || !channel.connection.server) return;

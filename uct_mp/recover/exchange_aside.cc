@@ -32,7 +32,7 @@ PathRecovery* Exchange::finish(const Ordered& order, Phase phase) {
 void Exchange::try_again(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     ++r.attempts;
-    if (!may_open(channel, path)) return; // the client will
+    if (!may_open(channel, path)) return; // the client tries
     set_path_timer(channel, path, core_.services.now() + pause_between_tries(channel, r),
                    [this](Channel& c, PathIndex p) { time_to_open(c, p); });
 }
@@ -55,7 +55,7 @@ void Exchange::connect_aside(Channel& channel, PathIndex path, verbs::QueuePair 
                              const PathNews& news) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     const bool same = news.end.qp_number == r.their_end.qp_number && news.end.psn == r.their_end.psn;
-    if (r.order && same) return; // a copy
+    if (r.order && same) return; // a copy: the command for it is under way
     r.their_end = news.end;
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
     const verbs::RemoteEnd remote = core_.ends.remote_end(channel.connection, channel.connection.paths[path], news.end);

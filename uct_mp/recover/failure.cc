@@ -60,7 +60,7 @@ void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
     phase = to;
     core_.alert = true;
     ++core_.recovery_steps;
-    if (channel.wiring.recovery->paths[path].stays) return; // traffic goes on there
+    if (channel.wiring.recovery->paths[path].stays) return; // the path stays in use, so the scheduler's state stays
     if (const auto state = state_in(to)) channel.wiring.scheduler->set_state(path, *state);
 }
 
@@ -251,7 +251,7 @@ void Failure::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64
     part.remote = of.remote;
     part.keys = of.keys;
     part.transfer = {.size = offset + bytes, .direction = of.transfer.direction, .offset = offset};
-    part.open = 1; // until all is placed
+    part.open = 1; // 1 until all of it is placed
     channel.wiring.unsettled.puts_open += put;
     ++(put ? recovery.puts_again : recovery.gets_again);
     recovery.bytes_again += bytes;
@@ -385,7 +385,7 @@ void Failure::drained(Channel& channel, PathIndex path) {
         queue.adapter->forget(); // what still comes is late: Receiver::is_late
         verbs::QueuePairTruth truth;
         const bool believed = core_.tells_packet_numbers(channel.wiring.paths[path].device);
-        if (channel.wiring.paths[path].unconnected) // it has executed nothing
+        if (channel.wiring.paths[path].unconnected) // never connected, so it has executed nothing
             r.mine.psn = channel.connection.remote_ends[path].psn & kPsnMask;
         else if (r.ended_aside)
             r.mine.psn = r.expected;

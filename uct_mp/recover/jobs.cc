@@ -17,7 +17,7 @@ void Jobs::add_job(const Job& job) {
 void Jobs::add_path_job(Channel& channel, Job::What what, const connect::PathNews& news) {
     std::uint8_t& due = channel.wiring.recovery->paths[news.path].jobs_due;
     const auto bit = static_cast<std::uint8_t>(1u << static_cast<unsigned>(what));
-    if (due & bit) return; // news are repeated
+    if (due & bit) return; // a copy: news are repeated
     due |= bit;
     add_job({.what = what, .channel = &channel, .queue = nullptr, .news = news});
 }

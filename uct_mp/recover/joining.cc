@@ -25,7 +25,7 @@ void Joining::join_paths(Channel& channel) {
     const bool routed = path::must_route(ours, channel.connection.remote_rails);
     for (PathIndex path = 0; path < channel.wiring.places; ++path)
         if (is_absent(channel, path) && may_join(channel, path, routed) && wanted(channel, path)) {
-            if (!has_places(channel)) return;                     // widen() comes back here
+            if (!has_places(channel)) return;                     // widen() calls this again
             if (!all_.exchange.may_open(channel, path)) continue; // the other side opens it
             join(channel, path);
             all_.exchange.time_to_open(channel, path);

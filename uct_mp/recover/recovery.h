@@ -141,8 +141,8 @@ struct Recovery {
     std::vector<Hold> holds;
     struct Marker {
         std::uint32_t number;
-        std::uint32_t sequence;   // of the fenced message
-        schedule::PathIndex path; // whose writes it stands for
+        std::uint32_t sequence;   // number of the fenced message
+        schedule::PathIndex path; // the path whose writes it stands for
         schedule::PathIndex over; // the path that took those writes again; kNoPath: none had to go again
     };
     std::vector<Marker> markers; // to be sent, over `over` or any path

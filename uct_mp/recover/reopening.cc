@@ -131,7 +131,7 @@ bool Reopening::adopt(const verbs::Device& now) {
         for (const verbs::Rail& rail : core_.rails) {
             if (core_.dc.rails.empty()) break;
             const bool ours = rail.device == index;
-            if (ours) { // as many as there were
+            if (ours) { // as many initiators as there were
                 const auto count = static_cast<unsigned>(core_.dc.rails[rail.index].initiators.size());
                 DcRail& made = dc.emplace_back(rail.index, DcRail{}).second;
                 if (const Status s = core_.make_dc_rail(rail, now, fresh, count, made, error); ucx_mp::failed(s))

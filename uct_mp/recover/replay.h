@@ -23,7 +23,7 @@ public:
     bool recover(Channel& channel);
 
     // -- Works that go again
-    // `work`, which Failure::redo() has made, is complete.
+    // `work`, a put, get or message that has gone again, is complete.
     void finish_replayed(Channel& channel, Work& work);
     // Places a write that goes again: all of them take one path. False: that path has no room.
     bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk);
