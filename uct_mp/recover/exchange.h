@@ -33,7 +33,7 @@ public:
     void ask(Channel& channel, PathIndex path);
     // mp_dc: tells the peer that our port or adapter is gone, so that it gives the path up, too.
     void tell_gone(Channel& channel, PathIndex path);
-    // mp_dc: answers a question of the peer once everything that had come before it has been handled.
+    // mp_dc, and the channel to ourselves: answers a question once all that had come before it has been handled.
     void answer_questions();
 
     // -- Ending a life (draining)
@@ -60,7 +60,7 @@ public:
     void set_path_timer(Channel& channel, PathIndex path, Nanos at, PathCall then);
 
     // -- What others read
-    struct Question { // mp_dc: a peer asks what has arrived over a path
+    struct Question { // asks what has arrived over a path; see answer_questions()
         Channel* channel;
         std::uint32_t id;
         PathIndex path;
