@@ -1,10 +1,7 @@
-// The agreement of two interfaces whose settings differ, and messages in parts. Slow path, but for agree().
-//
-// Each side tells its limits in the handshake (connect/wire.h, Terms), and both use the smaller window. The size of a
-// segment is not ours to lower: UCT promises one for all peers. So a message that the peer's receive buffers have no
-// room for goes in parts, one number each and one right behind the other; the receiver joins them. All of them find
-// room in the queue and in the window at once, or the operation is refused: who cannot keep that promise does not
-// connect.
+// Each side tells its limits in the handshake (connect/wire.h, Terms), and both use the smaller window. The segment
+// cannot be lowered for one peer: UCT has one limit for all peers. So a message that is too large for the peer's
+// receive buffers goes in parts. All parts must fit into the queue and the window at once. If the settings of two
+// interfaces never allow that, they do not connect (misfit()).
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -35,7 +32,7 @@ namespace {
     return std::min(std::min(a.window, b.window), std::min(a.ring, b.ring));
 }
 
-// A part is a message in one piece, without a user's header of its own.
+// The bytes of a part between sides with these segments. A part is sent without a user's header of its own.
 [[nodiscard]] std::uint32_t part_between(std::uint32_t from, std::uint32_t to) {
     return std::max(1u, std::min(to, from - std::min(from, kMaxUserHeader)));
 }
@@ -61,7 +58,7 @@ void Parts::agree(Channel& channel) {
                        connect::describe(channel.connection).c_str(), most_parts(channel));
 }
 
-// The peer waits when as many of its own are under way.
+// The peer stops sending when a whole window is not acknowledged, so acknowledgments go well before that.
 void Parts::set_ack_threshold(Channel& channel) { channel.ack_threshold = std::max(1u, channel.window / 4); }
 
 // -- Sending
@@ -74,8 +71,8 @@ unsigned Parts::most_parts(const Channel& channel) const {
     return static_cast<unsigned>(parts_between(core_.config.segment + kMaxUserHeader, channel.connection.peer_segment));
 }
 
-// Whatever path the message will take. Besides the parts a queue pair needs room for what SendQueue::room() reserves,
-// and for markers of all paths, which may share an initiator.
+// The message may take any usable path, so all must have room. A queue needs room for the parts, for the reserve of
+// SendQueue::room(), and for markers of all paths, which may share an initiator.
 bool Parts::room_for_parts(Channel& channel) {
     const unsigned parts = most_parts(channel);
     if (channel.in_flight() + parts > channel.window || !core_.large.available(parts)) return false;
@@ -89,7 +86,7 @@ bool Parts::room_for_parts(Channel& channel) {
 Status Parts::start_parts(Channel& channel, Sender::Start& start) {
     if (const Status status = core_.sender.pass_gate_message(channel); status != Status::ok) return status;
     if (room_for_parts(channel)) return core_.sender.start_gated(channel, core_.large, 0, start);
-    // The needed room may be there already, and the peer, or our adapter, need not tell before it is asked.
+    // The room may be there already, but neither the peer nor our adapter tells before it is asked.
     if (std::exchange(channel.moving.parts_asked, channel.next_sequence + 1) != channel.next_sequence + 1) {
         if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
         (void)core_.epochs.push_out(channel);
@@ -103,26 +100,25 @@ void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint
     std::uint32_t left = length, bytes = std::min(left, segment);
     std::memcpy(start.buffer->data() + kHeader, from, bytes);
     std::uint8_t flags = left > segment ? flag::part | flag::more : 0;
-    core_.sender.finish_message(channel, start, Kind::am, am_id, kHeader + bytes, flags); // a fence is the first part's
+    core_.sender.finish_message(channel, start, Kind::am, am_id, kHeader + bytes, flags); // it carries the fence
     while ((left -= bytes) != 0 && !(channel.gates & gate::failed)) {
         from += bytes;
         bytes = std::min(left, segment);
         flags = left > segment ? flag::part | flag::more : flag::part;
         Buffer* const next = core_.large.get();
-        if (!next) return core_.failures.fail_channel(channel, Status::no_memory); // room_for_parts() has seen it
+        if (!next) return core_.failures.fail_channel(channel, Status::no_memory); // room_for_parts() has checked it
         Buffer& buffer = *next;
         std::memcpy(buffer.data() + kHeader, from, bytes);
         core_.sender.compose(channel, buffer, start.path, Kind::am, am_id, kHeader + bytes, flags);
         if (start.queue->room(1)) {
             core_.sender.post_message(channel, buffer, *start.queue, start.path, 0);
-        } else { // the path has failed with one of the parts before: as those
+        } else { // the path has failed with an earlier part: this one goes again with it
             buffer.path = kNoPath;
             core_.observer->not_posted(channel);
         }
     }
 }
 
-// Copied: the caller has his memory back at once.
 Status Parts::am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
                              const Iov* iov, std::size_t count) {
     Sender::Start start;
@@ -140,7 +136,7 @@ Status Parts::am_zcopy_parts(Channel& channel, std::uint8_t id, const void* head
 
 // -- Receiving
 
-// In doubling steps: what the peer says of its largest message is not worth memory before it sends it.
+// Grows in doubling steps: the peer's announced maximum alone is no reason to take so much memory.
 bool Parts::grow_joined(Channel& channel, std::uint32_t bytes) {
     auto& joining = channel.joining;
     const std::uint64_t wanted = std::max<std::uint64_t>(bytes, 2 * std::uint64_t{joining.capacity});
@@ -185,8 +181,8 @@ void Parts::join_part(Channel& channel, const MessageHeader& header, const std::
 
 std::string Parts::misfit(const connect::Terms& theirs) {
     const connect::Terms ours = own_terms();
-    // It takes us for an interface of the transport's own kind, and sends as to such a one: mp_dc with tags, mp_rc
-    // without.
+    // Without feature::kinds the peer sends as if we had only the transport's own kind of paths: with tags for mp_dc,
+    // without for mp_rc.
     const path::Kind own = core_.config.transport == connect::Transport::dc ? path::Kind::dc : path::Kind::rc;
     if (!(theirs.features & connect::feature::kinds) &&
         (!path::has(core_.kinds, own) || core_.has_targets() != (own == path::Kind::dc)))

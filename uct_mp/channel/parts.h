@@ -1,11 +1,12 @@
-// The agreement of both sides in the handshake, and messages that are larger than the peer's segment.
+// Terms that both sides agree on in the handshake, and messages that are larger than the peer's segment.
 //
-// Such a message goes in parts, one number each, one right behind the other on one path; the receiver joins them. All
-// parts have room at once, or the operation is refused.
+// Such a message goes in parts. Each has a sequence number, and they follow each other directly on one path. The
+// receiver joins them. All parts find room at once, or the operation is refused.
 //
-// Callers: Peers asks and agrees; Sender and Interface send; Receiver joins. Sizes are bytes.
-// Errors: no_resource: nothing has happened. The channel fails if memory is short, or the peer breaks its word.
-// Threads: the interface's; own_terms() and misfit() either side of the lock, with it held. Slow path.
+// Callers: Peers and Takeover in the handshake; Sender and Interface send; Receiver joins. Sizes are bytes.
+// Errors: no_resource: nothing has happened. The channel fails if memory is short, or if the peer sends parts that it
+// had not announced.
+// Threads: the interface's; own_terms() and misfit() also the handshake's, with the lock held. Slow path.
 #pragma once
 
 #include "uct_mp/channel/sender.h"
@@ -18,19 +19,18 @@ public:
 
     // -- The handshake
     [[nodiscard]] connect::Terms own_terms() const;
-    // Why nothing can be exchanged with such a peer, as one line; empty: it fits.
+    // One line that says why we cannot connect to such a peer; empty: we can.
     [[nodiscard]] std::string misfit(const connect::Terms& theirs);
-    // The connection is made and its terms fit: sets the window, and the gate if parts are needed.
+    // The connection is made: sets the window, and gate::parts if the peer's segment is smaller than ours.
     void agree(Channel& channel);
-    static void set_ack_threshold(Channel& channel); // what it is without a ring
+    static void set_ack_threshold(Channel& channel); // for a channel without a message ring
 
     // -- Sending
     [[nodiscard]] bool room_for_parts(Channel& channel);
-    // Begins a message of any size. Its bytes are then written to `whole`, and finish_parts() sends them.
+    // Begins a message of any size. The caller then writes it to `whole`, and finish_parts() sends `length` bytes.
     Status start_parts(Channel& channel, Sender::Start& start);
-    void finish_parts(Channel& channel, const Sender::Start& start, std::uint8_t am_id,
-                      std::uint32_t length); // of `whole`
-    // Copies: the caller has its memory back at once.
+    void finish_parts(Channel& channel, const Sender::Start& start, std::uint8_t am_id, std::uint32_t length);
+    // Copies the message: the caller may reuse its memory on return.
     Status am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
                           std::size_t count);
 
@@ -39,7 +39,7 @@ public:
     void drop_joined(Channel& channel);
 
     // -- What others use
-    std::unique_ptr<std::byte[]> whole; // a message that goes in parts; made when first needed
+    std::unique_ptr<std::byte[]> whole; // the message that is being sent in parts; made by agree()
 
 private:
     [[nodiscard]] std::uint32_t part_size(const Channel& channel) const;

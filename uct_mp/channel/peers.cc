@@ -15,17 +15,19 @@ Connection* Peers::accept(std::uint64_t peer_uid) {
     return channel ? &channel->connection : nullptr;
 }
 
-// Peers that nobody here has an endpoint to are so many at most, whoever they are: others wait until some of those are
-// used, or idle and ended.
+// Channels to peers that no endpoint here uses are limited to Config::max_unused. Further peers wait until some of
+// these are used, or have been ended since they are idle.
 bool Peers::hears(std::uint64_t peer_uid) {
-    // Requests make queue pairs, and only progress ends those that were dropped: no more of them before it has.
+    // Each request makes queue pairs, and only progress destroys dropped ones. So none is taken while many wait for
+    // that.
     if (core_.ends.graves.size() >= std::size_t{4} * path::kMaxPathsPerPeer) return false;
     const auto known = core_.directory.by_uid.find(peer_uid);
     if (known != core_.directory.by_uid.end()) {
         Ending& ending = known->second->ending;
         if (ending.renewing) return false;
         if (ending.parted && !ending.buried) {
-            // Ours has not ended yet. One that no endpoint uses need not be waited for: another takes its place.
+            // Our side of the last connection has not ended yet. If no endpoint uses the channel, a new one replaces
+            // it.
             if (known->second->usage.endpoints) return false;
             ending.buried = true;
         }
@@ -41,7 +43,7 @@ bool Peers::admits(Connection& connection) {
     return core_.admission.may_connect(core_.directory.channel_of(connection), Admission::Side::server);
 }
 
-// A message that a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
+// If the program makes no progress, messages that the peer repeats until they are answered are dropped here.
 bool Peers::mail_is_full() const {
     return core_.mail.list.size() > 64 + std::size_t{4} * core_.directory.channels.size();
 }
@@ -132,7 +134,8 @@ unsigned Peers::read_mail() {
             core_.rings.take_verdict(channel, m.number, m.found, m.until);
             break;
         case Mail::What::abandoned:
-            // The peer had wanted a connection, and what we have to send has waited for that.
+            // The peer has given up a connection that it had asked for, and our operations have waited for it. So we
+            // ask now.
             channel.asked = false;
             if (channel.usage.waiting) (void)core_.sender.blocked(channel);
             if (channel.usage.endpoints == 0 && !(channel.gates & gate::failed)) core_.directory.list_ending(channel);
@@ -156,7 +159,7 @@ void Peers::failed(Connection& connection, Status status, const char* why) {
     const bool wanted = core_.directory.channel_of(connection).usage.endpoints != 0;
     core_.services.say(wanted ? LogLevel::error : LogLevel::info, "cannot connect to %s: %s",
                        connect::describe(connection).c_str(), why);
-    // A silent peer is as good as one whose adapter is silent.
+    // A peer whose control plane is silent is reported like one whose adapter is silent.
     const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
     core_.mail.tell({.what = Mail::What::failed, .channel = &core_.directory.channel_of(connection), .status = told});
 }
@@ -174,8 +177,8 @@ bool Peers::carries_data(Connection& connection) {
     return core_.directory.channel_of(connection).wiring.prepared.taken;
 }
 
-// The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and
-// begins anew. Requests on our queue pair are lost, and a new one takes its place.
+// The peer has ended its channel with us and begins anew: it took us for dead, or was closed by force. The requests of
+// our channel are lost, and a new channel takes its place.
 Connection* Peers::renew(Connection& connection) {
     Channel& channel = core_.directory.channel_of(connection);
     if (channel.self) return nullptr;

@@ -1,5 +1,7 @@
-// The handshake's news of peers (connect::Peers, connect::News), on either side of Services::lock() and with it held.
-// News for the data path go to progress by mail.
+// Takes what the control plane tells about peers (connect::Peers, connect::News, which have the contracts). News for
+// the data path are put into the mail, which progress reads.
+//
+// Threads: the interface's and the handshake's, with the lock held; read_mail() only the interface's, without it.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +41,10 @@ public:
     void ring_offered(connect::Connection& connection, const connect::RingOffer& offer) override;
     void ring_answered(connect::Connection& connection, std::uint32_t number, bool taken, std::uint32_t until) override;
 
-    unsigned read_mail(); // progress only
+    unsigned read_mail(); // returns how many letters there were
 
 private:
-    [[nodiscard]] bool mail_is_full() const; // with the lock held; who repeats himself is not heard then
+    [[nodiscard]] bool mail_is_full() const; // with the lock held; messages that the peer repeats are then dropped
     Core& core_;
 };
 

@@ -1,12 +1,12 @@
-// Where a request goes: the policy's path if it has room, else any that has; for DC also which initiator.
 #include "uct_mp/channel/core.h"
 
 namespace ucx_mp::channel {
 
 SendQueue* Placement::pick_initiator(Channel& channel, Path& sub) {
-    // While something of ours is outstanding there the initiator is kept: order on a path is the queue pair's.
+    // The queue pair keeps the order on a path. So the initiator is kept while requests of the path are open there.
     if (sub.open && sub.queue[0]) return sub.queue[0];
-    // ... and only what this one brings is behind its writes, if nothing else is believed.
+    // ReadBack::always: writes of one queue pair are pushed only by requests of the same one. So it is kept until no
+    // write is left to be marked or read back.
     if (core_.config.read_back == ReadBack::always && sub.queue[0] && !sub.queue[0]->failed() &&
         (channel.visible.unread | channel.fences.put_paths | channel.fences.fence_paths) >>
                 (&sub - channel.wiring.paths.get()) &
@@ -16,13 +16,13 @@ SendQueue* Placement::pick_initiator(Channel& channel, Path& sub) {
     SendQueue* chosen = nullptr;
     switch (core_.config.dci_policy) {
     case DciPolicy::hash: {
-        // (i + j) mod n: i is us, j the peer; neighbours use different initiators, and so do different paths.
+        // (i + j) mod n, with i for us and j for the peer: neighbours use different initiators, and so do paths.
         const std::uint64_t i = core_.control->address().uid >> 32, j = channel.uid >> 32;
         chosen = pool[(i + j + static_cast<std::uint64_t>(&sub - channel.wiring.paths.get())) % pool.size()].get();
         break;
     }
     case DciPolicy::quota:
-        // Its last one if nobody else is on it: the connection to the target may still stand.
+        // Its last one if that is idle: the adapter may still be connected to the target.
         if (sub.queue[0] && sub.queue[0]->idle()) return sub.queue[0];
         [[fallthrough]];
     case DciPolicy::least:
@@ -71,7 +71,7 @@ bool Placement::any_path_has_room(Channel& channel, Direction direction) {
     return false;
 }
 
-// The one path that writes without a completion may take now (lane_of_puts).
+// Writes without a completion all take one path while any is open (Mover::lane_of_puts). True: that path has room.
 bool Placement::lane_has_room(Channel& channel) {
     if (channel.wiring.only) return true; // any_path_has_room() has seen it
     if (channel.wiring.unsettled.damaged) return false;
@@ -81,7 +81,7 @@ bool Placement::lane_has_room(Channel& channel) {
 }
 
 bool Placement::surely_room(Channel& channel) {
-    if (channel.gates & gate::failed) return !channel.ending.renewing; // the operation tells the error
+    if (channel.gates & gate::failed) return !channel.ending.renewing; // the operation returns the error
     if (channel.gates & (gate::not_ready | gate::recovering | gate::keys | gate::retiring)) return false;
     if (channel.gates & gate::fence) {
         if (!core_.epochs.clear_drain(channel) || channel.fences.marker_due || channel.moving.gets_open ||
@@ -113,7 +113,7 @@ void Placement::list_waiting(Channel& channel) {
 }
 
 void Placement::wake_waiting() {
-    // A woken channel may come back at once: it goes to the new end of the list and waits for the next progress.
+    // A woken channel may want room again at once. It then goes to the end of the list and waits for the next round.
     const std::size_t n = waiting.size();
     std::size_t kept = 0;
     for (std::size_t i = 0; i < n; ++i) {

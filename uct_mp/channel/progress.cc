@@ -10,8 +10,9 @@
 namespace ucx_mp::channel {
 
 namespace {
-// An adapter that so many polls have found empty is asked less often, unless it is the one that had something last:
-// small messages stay on a rail, and looking for one costs as much as the rails that are asked. Still less after more.
+// An adapter that so many polls in a row have found empty is polled less often (quiet), and after more of them still
+// less often (silent). The adapter that had something last is always polled. Small messages stay on one rail, and each
+// adapter that is polled adds to their latency.
 constexpr std::uint32_t kQuiet = 64, kSilent = 1024;
 } // namespace
 
@@ -29,11 +30,11 @@ unsigned Interface::progress() {
 }
 
 unsigned Progress::step() {
-    const bool look = core_.alert; // recovery wants to know what has come
+    const bool look = core_.alert; // recovery waits until all queues have been looked at
     const bool all = (++rounds_ & silent_mask_) == 0 || look;
     const unsigned n =
         core_.rounds.polled_count == 1 ? core_.completions.poll(core_.adapters[0], all) : poll_several(all);
-    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
+    // The control plane is quiet nearly always. So it is polled now and then, and always during a handshake of ours.
     if (--until_control_ == 0 || look || core_.due || core_.alert || core_.recovery_steps ||
         core_.attention.load(std::memory_order_relaxed))
         return serve(n, look);
@@ -89,7 +90,7 @@ void Progress::serve_lists(unsigned found) {
     if (!core_.epochs.pushes_due.empty()) core_.epochs.push_due();
     if (!core_.visibility.read_backs_due.empty()) core_.visibility.read_backs_due_again();
     if (!core_.sender.acks_due.empty()) core_.sender.send_due_acks();
-    const bool aside = beside.active(); // what may call the user is progress's
+    const bool aside = beside.active(); // another thread's turn must not call the user
     if (!core_.failures.list.empty() && !aside) core_.failures.tell_failures();
     if (!core_.directory.ending.empty() && !aside) core_.endings.end_channels();
     if (found) {
@@ -106,7 +107,7 @@ void Progress::serve_lists(unsigned found) {
 
 unsigned Progress::attend(unsigned found) {
     unsigned n = 0;
-    if (core_.services.try_lock()) { // else the other side is at it
+    if (core_.services.try_lock()) { // else the handshake's thread does this work
         n += core_.control->poll(found != 0);
         const bool dead = core_.ends.has_graves();
         const bool trim = std::exchange(core_.directory.trim_due, false);
@@ -147,9 +148,9 @@ void Progress::calibrate() {
             core_.adapters[i].timestamps = false;
 }
 
-// A look is over when all completion queues have been seen empty, or when as many completions have been taken as they
-// can hold (peers that go on sending must not keep us from repairing). One that had begun before a moment says nothing
-// about it, the next one does: Rounds::looked_since().
+// A look ends when all completion queues have been seen empty. It also ends when as many completions have been taken as
+// the queues can hold, since peers that go on sending must not keep recovery from its work. A look that began before
+// some moment does not cover that moment, but the next one does: Rounds::looked_since().
 void Progress::count_look(unsigned found) {
     const Config& config = core_.config;
     const unsigned enough = (config.receive_depth + config.completion_depth) / config.poll_batch + 8;

@@ -1,11 +1,10 @@
-// The heartbeat of an interface: which adapters each call of progress() asks, and in which order everything else has
-// its turn.
+// One round of progress: which adapters it polls, and in which order everything else has its turn.
 //
-// The order of a step: completions; now and then the control plane, mail and events; recovery (Observer); then the
-// lists of the parts.
+// The order: completions; now and then the control plane, mail and events; recovery (Observer); then the lists of the
+// parts.
 //
 // Callers: Interface::progress() for each step. Times are ns.
-// Threads: the interface's. The lock is only tried: else the handshake's thread is at work.
+// Threads: the interface's. It only tries the lock: if the handshake's thread has it, that thread does the work.
 #pragma once
 
 #include <cstdint>
@@ -20,28 +19,29 @@ public:
     explicit Progress(Core& core, const Config& config);
 
     // -- Operations
-    // Returns how many things have happened.
+    // Returns how many things have happened: completions, messages, steps of recovery and so on.
     unsigned step();
     // Maps the adapters' clocks to the host's, if it is time to.
     void calibrate();
 
-    Beside beside; // progress of another thread, for recovery
+    Beside beside; // progress by another thread, for recovery
 
 private:
-    // Functions of their own, so that the usual step saves nothing for them. Both return how much has happened.
-    [[gnu::noinline]] unsigned poll_several(bool all);           // adapters
-    [[gnu::noinline]] unsigned serve(unsigned found, bool look); // everything else; `found` at the adapters
-    unsigned attend(unsigned found);                             // what is rare; so much has been found at the adapters
+    // `found`: completions that this round has found at the adapters. Both return how many things have happened. They
+    // are not inlined, so that the usual step saves no registers for them.
+    [[gnu::noinline]] unsigned poll_several(bool all);           // all: also adapters that have been silent
+    [[gnu::noinline]] unsigned serve(unsigned found, bool look); // everything but the adapters
+    unsigned attend(unsigned found);                             // the control plane, mail, events, watchdogs
     void serve_lists(unsigned found);                            // see due::lists
-    void count_look(unsigned found);                             // by a round of progress over all adapters
+    void count_look(unsigned found);                             // Rounds::looks
 
     Core& core_;
     unsigned latest_adapter_ = 0;     // the last one that had something
     std::uint32_t rounds_ = 0;        // wraps
-    const std::uint32_t silent_mask_; // rounds in which an adapter is asked that has been silent
-    unsigned until_control_ = 1;
-    unsigned crowded_ = 0; // rounds of the look under way
-    unsigned tick_ = 0;
+    const std::uint32_t silent_mask_; // `rounds_ & mask` is 0 in rounds that poll silent adapters
+    unsigned until_control_ = 1;      // rounds until the next regular attend()
+    unsigned crowded_ = 0;            // rounds of the present look that were full of completions
+    unsigned tick_ = 0;               // regular calls of attend()
 };
 
 } // namespace ucx_mp::channel

@@ -1,5 +1,5 @@
-// Puts and gets that could not be placed whole: paths take the next piece as soon as they have room, and writes may
-// wait for reads (schedule/both_ways.h).
+// Puts and gets that could not be placed whole. A path takes the next piece as soon as it has room, and writes may wait
+// so that reads go first (schedule/both_ways.h).
 #include <algorithm>
 #include <utility>
 
@@ -8,11 +8,11 @@
 namespace ucx_mp::channel {
 
 namespace {
-constexpr std::uint64_t kMostBytesWaiting = 16 << 20; // of more than a few writes, if all are alike
+constexpr std::uint64_t kMostBytesWaiting = 16 << 20; // limit for writes that wait, beyond Moving::kFewWaiting of them
 constexpr unsigned kFewBehind = 8;
-constexpr std::uint64_t kBeforeReads = 32 << 10; // bytes of writes that go although reads will follow
+constexpr std::uint64_t kBeforeReads = 32 << 10; // bytes of writes that are posted although reads will follow
 
-// Bytes of reads under way that are more than those of writes.
+// Bytes of reads under way less those of writes.
 std::int64_t lead_of_reads(const schedule::PathTable& paths) {
     std::int64_t lead = 0;
     for (schedule::PathIndex i : schedule::each(paths.usable(Direction::write)))
@@ -21,8 +21,8 @@ std::int64_t lead_of_reads(const schedule::PathTable& paths) {
     return lead;
 }
 
-// Something that has been sent to the peer has asked for a completion, and nothing has followed there that has not. (On
-// a shared queue it may be another channel's, see Completions::reap().)
+// True: some queue with requests of the channel will bring a completion, since the last request there has asked for
+// one. On a shared queue that may be another channel's request, see Completions::reap().
 bool completion_due(const Channel& channel) {
     for (unsigned i = 0; i < channel.wiring.path_count; ++i) {
         const Path& sub = channel.wiring.paths[i];
@@ -31,7 +31,7 @@ bool completion_due(const Channel& channel) {
     }
     return false;
 }
-// Transfers behind this work; more of them make no difference.
+// Bytes of the transfers behind this work. At most kFewBehind are counted: more make no difference.
 std::uint64_t bytes_behind(const Work& work) {
     std::uint64_t bytes = 0;
     unsigned count = 0;
@@ -47,19 +47,20 @@ void Mover::append(Channel& channel, Work& work) {
     ++channel.moving.pulled_count;
 }
 
-// Something of the channel that is posted whole, or the beginning of what waits, will complete and ask for the rest.
+// How many bytes of a new write of `size` bytes are posted now. The rest waits for reads to go first.
 std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now) {
-    // A lost and unsettled piece completes only when the peer has answered.
+    // Nothing waits while losses are not settled: lost pieces complete only when the peer has answered.
     if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return size;
-    // Whoever waits for each operation has nothing else that could go first.
+    // A program that waits for each operation has no reads that could go first.
     if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective)
         return size;
     Moving& moving = channel.moving;
     std::uint64_t ahead = channel.wiring.scheduler->write_ahead(size, now);
     const Work* const first = moving.pulled[0].first;
-    // Its completion asks again. `rdma_open` counts this write already, and each one that is pulled.
+    // Something posted will complete, and the rest is looked at again then: an operation that is posted whole, or the
+    // beginning of the first one that waits. `rdma_open` counts this write already, and each one that waits.
     const bool asked_again = moving.rdma_open > moving.pulled_count + 1 || (first && first->open > 1);
-    // Reads have been seen to follow at once: the first of them waits for what is posted now.
+    // Reads have followed writes directly before. The first read would wait behind all bytes that are posted now.
     if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0 && size >= schedule::PathTable::kRateBytes)
         ahead = std::min(ahead, asked_again ? 0 : kBeforeReads);
     if (ahead >= size) return size;
@@ -73,14 +74,14 @@ std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos 
     return ahead;
 }
 
-// Waiting writes are posted, though perhaps no read has come.
+// Waiting writes are about to be posted. If no read has come since they wait, the patience begins anew.
 void Mover::learn_patience(Moving& moving) {
     if (!moving.pulled[0].first || !moving.pulled[0].first->transfer.waits || moving.reads_came) return;
     moving.patience = Moving::kFewWaiting;
     moving.impatient = false;
 }
 
-// A read is to be posted, the first again, and much stands before it: the next writes wait for it.
+// A read is about to be posted behind many bytes of writes, and no write waits. So the next writes wait for reads.
 void Mover::learn_order(Channel& channel) {
     Moving& moving = channel.moving;
     if (moving.pulled[0].first || moving.patience != Moving::kFewWaiting) return;
@@ -89,7 +90,7 @@ void Mover::learn_order(Channel& channel) {
         moving.patience *= 4;
 }
 
-// A read has been posted: what has waited for it follows.
+// A read has been posted. Writes that have waited for it follow.
 void Mover::release_writes(Channel& channel, Nanos now) {
     Moving& moving = channel.moving;
     moving.reads_came = true;
@@ -98,7 +99,7 @@ void Mover::release_writes(Channel& channel, Nanos now) {
         Work* const work = channel.moving.pulled[0].first;
         if (!work || !work->transfer.waits) return;
         const std::uint64_t rest = work->transfer.remaining();
-        // More reads will follow this one, and what is posted now stands before them.
+        // More reads will follow this one, and would wait behind all bytes that are posted now.
         if (moving.patience > Moving::kFewWaiting &&
             lead_of_reads(channel.wiring.scheduler->paths()) < static_cast<std::int64_t>(rest))
             return;
@@ -111,14 +112,14 @@ void Mover::release_writes(Channel& channel, Nanos now) {
     }
 }
 
-// A write up to there, by one plan; or it turns out that it has to be pulled in chunks. False: that was not possible
-// now, whoever pulls next goes on, unless the list has been ended.
+// Posts a write up to `end` by one plan, or finds that the policy wants it pulled in chunks (`waits` is false then).
+// False: it could not be posted now. The next pull goes on, unless the channel has failed.
 bool Mover::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now) {
     schedule::Transfer& transfer = work.transfer;
     const std::uint64_t offset = transfer.offset;
     switch (channel.wiring.scheduler->plan(message(channel, end - offset, false, now), plan)) {
     case schedule::Outcome::no_path:
-        return false; // a path that returns pulls
+        return false; // a path that comes back pulls
     case schedule::Outcome::pull:
         transfer.waits = false;
         return true;
@@ -140,7 +141,7 @@ bool Mover::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos no
     return true;
 }
 
-// A refused request may have come back to the list's beginning meanwhile (recover/).
+// `work` need not be the first: a refused request may have been put before it meanwhile (Failure::redo()).
 void Mover::unlink(Channel& channel, bool read, Work& work) {
     auto& list = channel.moving.pulled[read];
     Work* before = nullptr;
@@ -153,7 +154,7 @@ void Mover::unlink(Channel& channel, bool read, Work& work) {
 
 void Mover::pull(Channel& channel) {
     learn_patience(channel.moving);
-    // Repeated operations keep their order: a read may be behind a fence, and a write in front of it.
+    // Operations that go again keep their order, since a write may be before a fence and a read behind it.
     if (channel.wiring.path_count == 1 || channel.moving.in_order) {
         const Unsettled& unsettled = channel.wiring.unsettled;
         if (channel.moving.pulled[0].first) pull(channel, false);
@@ -183,26 +184,26 @@ void Mover::pull(Channel& channel, bool read) {
                 }
                 transfer.offset += chunk.length;
             } else if (!channel.wiring.scheduler->next(transfer, now, chunk)) {
-                // Windows are full, and completions call again. Reads always have one.
+                // The windows are full, and a completion calls again. Reads always ask for one.
                 if (!read && !completion_due(channel)) core_.epochs.push(channel);
                 return;
             }
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.wiring.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
                 transfer.offset = chunk.offset;
-                transfer.fed &= ~(schedule::PathMask{1} << chunk.path); // no full queue makes the path look dry
-                // Others have filled a queue that we share: no completion of ours need ever come.
+                transfer.fed &= ~(schedule::PathMask{1} << chunk.path); // a full queue must not make the path look dry
+                // Other channels may have filled a shared queue, so that no completion of this channel is to come.
                 if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
                 return;
             }
-            if (channel.gates & gate::failed) return; // the list has been ended, this work with it
+            if (channel.gates & gate::failed) return; // the list has been ended, and this work with it
         }
         unlink(channel, read, *work);
         if (--work->open == 0) core_.works.finish_work(*work);
     }
 }
 
-// Works of an only path: no accounts.
+// The same for an only path (Wiring::only), which has no accounts.
 void Mover::pull_sole(Channel& channel) {
     for (const bool read : {false, true})
         while (Work* work = channel.moving.pulled[read].first) {

@@ -1,4 +1,4 @@
-// The link room's names, as the channel room uses them. For this room alone.
+// Names of the link room that the channel room uses. Only this room includes it.
 #pragma once
 
 #include "uct_mp/link/adapter.h"

@@ -1,4 +1,3 @@
-// Receiving: whatever path brings a message, and however often, each sequence number is delivered once and in order.
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -37,9 +36,9 @@ bool Receiver::is_from(const Adapter& adapter, Channel& channel, PathIndex path,
                           : has_queue_pair(made.paths.get(), made.count, adapter, path, from);
 }
 
-// It has come by a half whose last word has been told: the peer settles with that, and sends again whatever it does not
-// cover. An adapter may be late with what it has accepted. If such a marker counted, the program would learn of writes
-// that are going again.
+// We have told the peer what had arrived by this half, and the peer sends again whatever that does not cover. An
+// adapter may still bring late what it has accepted. If such a marker counted, the program would learn of writes that
+// go again.
 bool Receiver::is_late(const Adapter& adapter, const Channel& channel, std::uint64_t from) const {
     const std::uint64_t number = adapter.tagged ? adapter.came_by : from;
     for (unsigned i = 0; i < channel.wiring.places; ++i)
@@ -49,7 +48,8 @@ bool Receiver::is_late(const Adapter& adapter, const Channel& channel, std::uint
     return false;
 }
 
-// Something late may still come here, and would have the same tag as what comes in time.
+// True: late messages may still come through this adapter, and their tag is that of messages in time. So each message
+// must be looked at.
 bool Receiver::may_be_late(const Adapter& adapter, const Channel& channel) {
     if (!adapter.tagged || !channel.wiring.recovery) return false;
     for (unsigned i = 0; i < channel.wiring.places; ++i)
@@ -61,21 +61,22 @@ bool Receiver::may_be_late(const Adapter& adapter, const Channel& channel) {
 
 void Receiver::drop_forged(const Channel& channel) {
     ++dropped;
-    // Both halves of our own paths are exchanged at once, and their adapter may be late with what it has accepted by
-    // the half before. That is sent again. Somebody else's is dropped just as well.
+    // Both halves of a path to ourselves are replaced at once, and the adapter may be late with messages that it has
+    // accepted by the old ones. They are sent again, so dropping them is no sign of a forgery. A forged one is dropped
+    // as well.
     if (channel.self) return;
     ++forged;
     constexpr Nanos kPause = 1'000'000'000;
     const Nanos now = core_.services.now();
     if (now < next_forged_line) return;
     next_forged_line = now + kPause;
-    const std::lock_guard lock(core_.services); // a handshake may be changing its names
+    const std::lock_guard lock(core_.services); // a handshake may be changing the peer's names
     core_.services.say(LogLevel::warn,
                        "a message in the name of %s has come by other ways than its own: dropped (%llu so far)",
                        connect::describe(channel.connection).c_str(), static_cast<unsigned long long>(forged));
 }
 
-// By another queue pair, or from another peer, than the message before.
+// The message has come by another queue pair, or from another peer, than the one before.
 void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
     const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(buffer));
     Channel* const channel = length < kHeader ? nullptr : core_.directory.channel_with(header.channel);
@@ -84,18 +85,18 @@ void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint3
         return receive_unusual(adapter, buffer, length, from);
     adapter.heard = from;
     adapter.heard_channel = channel;
-    const bool once = may_be_late(adapter, *channel); // the next one is looked at as well
+    const bool once = may_be_late(adapter, *channel); // then the next message is looked at as well
     receive_heard(core_, adapter, buffer, length, from);
     if (once) [[unlikely]]
         adapter.forget();
 }
 
-// Whatever is not the next active message in order.
+// Takes all messages that are not the next active message in order.
 void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
     std::byte* const message = core_.layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     Channel* const found = length < kHeader ? nullptr : core_.directory.channel_with(header.channel);
-    if (!found || found->gates & gate::failed) [[unlikely]] { // of a channel that is over
+    if (!found || found->gates & gate::failed) [[unlikely]] { // its channel has ended
         ++dropped;
         adapter.give_back(buffer);
         return;
@@ -114,8 +115,8 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
         return;
     }
     if (channel.gates & gate::not_ready) [[unlikely]] {
-        // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are
-        // we.
+        // Data may overtake the last message of the handshake, or our mail about it. The sender is ready, so we may
+        // take the channel over now.
         core_.takeover.establish(channel);
         if (channel.gates & (gate::not_ready | gate::failed)) {
             ++dropped;
@@ -133,7 +134,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     if (kind <= Kind::atomic_reply) [[likely]] {
         const std::uint32_t sequence = header.sequence;
         if (sequence != channel.expected && channel.rings) [[unlikely]] {
-            core_.rings.look(channel); // what comes before it may lie there
+            core_.rings.look(channel); // the messages before it may be in the ring
             if (channel.gates & gate::failed) return adapter.give_back(buffer);
         }
         if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
@@ -148,8 +149,8 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
         }
         const auto ahead = static_cast<std::int32_t>(sequence - channel.expected);
         if (ahead < 0) {
-            ++channel.counts.duplicates; // delivered before: the sender has missed our acknowledgment, or a copy has
-                                         // been under way for long
+            ++channel.counts.duplicates; // delivered before: the sender has missed our acknowledgment, or this is a
+                                         // late copy
             core_.sender.owe_ack(channel, true);
             channel.ack_sent = channel.expected - 1;
         } else if (static_cast<std::uint32_t>(ahead) >= core_.ring) {
@@ -162,13 +163,13 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     }
     switch (kind) {
     case Kind::ack_request:
-        // It may have overtaken messages on other paths: those are acknowledged as they come.
+        // It may have overtaken messages on other paths. Each of these is acknowledged when it comes.
         if (static_cast<std::int32_t>(header.sequence - channel.expected) > 0) {
             channel.ack_after = 1;
             channel.ack_until = header.sequence;
         }
         core_.sender.owe_ack(channel, true);
-        if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // even if it knows already
+        if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // the peer may know already
         break;
     case Kind::marker: {
         MarkerBody body;
@@ -217,7 +218,7 @@ bool Receiver::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t le
 
 ReceiveBuffer* Receiver::get_stored() {
     if (!stored_free) {
-        // 32 at a time; their number is bounded by the senders' windows.
+        // Memory for 32 is made at a time. The senders' windows bound how many there are.
         constexpr unsigned kChunk = 32;
         auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, std::size_t{core_.layout.stride} * kChunk));
         if (!memory) return nullptr;
@@ -233,8 +234,8 @@ ReceiveBuffer* Receiver::get_stored() {
     return buffer;
 }
 
-// Messages that wait for a late one never take receives away from the adapter: each that stays where it has come has
-// another buffer in its place. Small ones are copied, and large ones for which there is no such buffer.
+// Early messages never leave the adapter with fewer receives. A large one stays in its buffer if the adapter has a
+// spare buffer to post instead. Small ones, and large ones without a spare, are copied.
 void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* from, std::uint32_t length,
                            std::uint32_t sequence) {
     const std::uint32_t mask = core_.ring - 1;
@@ -251,7 +252,7 @@ void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* fr
             if (stored) std::memcpy(core_.layout.message(stored), core_.layout.message(from), length);
             adapter.give_back(from);
         }
-        // It is acknowledged by the adapter, so it would be missing for ever.
+        // The adapter has acknowledged the message, so it would be missing for ever.
         if (!stored) {
             core_.services.say(LogLevel::error, "no memory for a message of %s that came early: its channel ends",
                                connect::describe(channel.connection).c_str());
@@ -260,7 +261,7 @@ void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* fr
         }
         const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(stored));
         if (header.flags & flag::fenced)
-            (void)markers_in(channel, header, core_.layout.message(stored), length); // a marker from now on
+            (void)markers_in(channel, header, core_.layout.message(stored), length); // it counts as a marker at once
         stored->length = length;
         channel.early[sequence & mask] = stored;
         ++channel.early_count;
@@ -302,8 +303,8 @@ void Receiver::drain_early(Channel& channel) {
 // -- Fences
 
 namespace {
-// Numbers wrap: one that has stood still for half of a round would look newer than those of now. So at each quarter of
-// the round what is older than a quarter is forgotten, and reads as none.
+// Fence numbers wrap, and a marker that is half a round old would look newer than the present ones. So at each quarter
+// of the round, markers that are older than a quarter are forgotten.
 constexpr unsigned kQuarterBits = 30;
 void forget_old_markers(Channel& channel, std::uint32_t now) {
     const auto is_old = [now](std::uint32_t number) { return now - number >= 1u << kQuarterBits; };
@@ -326,7 +327,7 @@ void Receiver::take_marker(Channel& channel, std::uint32_t number, PathIndex pat
     if (last == 0 || is_newer(last)) last = number;
     Channel::Markers& markers = channel.markers[number % Fences::kMost];
     if (markers.number != number) {
-        if (markers.number && !is_newer(markers.number)) return; // late, its fence is over
+        if (markers.number && !is_newer(markers.number)) return; // late: its fence is over
         markers = {number, 0};
     }
     markers.paths |= PathMask{1} << path;
@@ -336,7 +337,7 @@ bool Receiver::markers_in(Channel& channel, const MessageHeader& header, const s
                           std::uint32_t length) {
     FenceTrailer trailer;
     std::memcpy(&trailer, message + length - sizeof trailer, sizeof trailer);
-    take_marker(channel, trailer.number, header.path); // it is the marker of its own path
+    take_marker(channel, trailer.number, header.path); // the message itself is the marker of its path
     const Channel::Markers& markers = channel.markers[trailer.number % Fences::kMost];
     return markers.number != trailer.number || (trailer.paths & ~markers.paths) == 0;
 }

@@ -16,7 +16,7 @@ RingChoice::RingChoice(Core& core)
               (core.config.adapt.mode == Mode::on || core.config.adapt.mode == Mode::eager)),
       tuning_(core.config.adapt.tuning), measures_(core.has_rings() && !at_once_ && !weighs_ &&
                                                    core.config.adapt.rings_measured && core.config.adapt.enabled()) {
-    // RC is chosen elsewhere.
+    // Adaptation chooses RC.
     tuning_.costs.rc = tuning_.costs.make_rc = 0;
     tuning_.limits.rc = 0;
     tuning_.limits.rings = core.config.adapt.max_rings;
@@ -26,7 +26,7 @@ RingChoice::RingChoice(Core& core)
 
 void RingChoice::attend(Nanos now) {
     if (core_.rings.asleep()) {
-        // Nothing of this is needed any more.
+        // A sleeping program has no rings.
         if (std::exchange(awake_, false)) test_.reset(), core_.rings.waiting.clear(), core_.rings.expect(0);
         return;
     }
@@ -37,8 +37,8 @@ void RingChoice::attend(Nanos now) {
     if (now >= windows_->slice_end()) end_slice(now);
 }
 
-// It is begun again, now and then, until somebody takes it. Until something has been measured there are no rings: the
-// port may have gone down meanwhile, or the processor was somewhere else for too long.
+// Tries now and then to begin the test, until some rail's device takes it. There are no rings before it has succeeded.
+// It may fail if the port goes down, or if its thread loses the processor for too long.
 void RingChoice::measure(Nanos now) {
     constexpr Nanos kAgain = 10'000'000, kLongest = 60'000'000'000;
     if (!test_) {
@@ -71,7 +71,7 @@ void RingChoice::measure(Nanos now) {
     test_.reset();
 }
 
-// Messages from each since the last time, by slot.
+// The messages that each channel has received since the last call, by slot.
 std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
     std::vector<adapt::Counts::Entry> entries;
     without_ = 0;
@@ -90,14 +90,14 @@ std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
 }
 
 void RingChoice::end_slice(Nanos now) {
-    if (!weighs_) core_.rings.waiting.clear(); // nobody has been chosen
+    if (!weighs_) core_.rings.waiting.clear(); // rings at once: nobody is chosen, and each slice asks again
     std::vector<adapt::Counts::Entry> counts = read_counts();
     const unsigned endpoints = core_.directory.endpoints;
     if (at_once_ && endpoints)
         for (const adapt::Counts::Entry& entry : counts)
             (void)core_.rings.serve(*core_.directory.channels[entry.id], true, Reason::first_peers);
     const bool due = windows_->end_slice(now, std::move(counts));
-    if (endpoints == 0) return serve_all({}, Reason::no_sender), core_.rings.expect(0); // nobody here looks
+    if (endpoints == 0) return serve_all({}, Reason::no_sender), core_.rings.expect(0); // then nobody polls
     if (due && weighs_)
         look();
     else
@@ -120,7 +120,7 @@ void RingChoice::look() {
     serve_all(verdict.map, Reason::counts);
 }
 
-// Rings that are taken back make room for wished ones.
+// First takes rings back, which makes room for new ones.
 void RingChoice::serve_all(const adapt::Mapping& map, Reason why) {
     core_.rings.waiting.clear();
     for (const bool wanted : {false, true})
@@ -135,7 +135,7 @@ void RingChoice::serve_all(const adapt::Mapping& map, Reason why) {
         }
 }
 
-// Done when there is a ring: while memory is made ready for one, another may take the last place.
+// Done only when the ring exists: while its memory is made ready, another channel may take the last place.
 bool RingChoice::serve(Channel& channel) {
     const Status status = core_.rings.serve(channel, true, Reason::counts);
     return status == Status::unsupported || status == Status::no_memory || (channel.rings && channel.rings->in);

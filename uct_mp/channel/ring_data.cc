@@ -1,4 +1,4 @@
-// The way of a message by a ring, on both sides. Data path.
+// Sending and receiving a message by a ring. Data path.
 #include <bit>
 #include <cstring>
 
@@ -8,8 +8,8 @@ namespace ucx_mp::channel {
 
 // -- Sending
 
-// As usual; only what is posted will differ. A slot is free if the message behind its last one has been acknowledged: a
-// handler reads its message in place, and what it sends meanwhile acknowledges that message.
+// Only the post differs from a usual message. A slot is free if the message after its last one has been acknowledged,
+// too. A handler reads its message in place, and the messages that it sends acknowledge that message already.
 Status Sender::start_ring(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     const Status status = start_plain(channel, pool, size, start);
     if (channel.in_flight() + 1 < channel.rings->out.shape.slots) start.way = Start::Way::ring;
@@ -42,7 +42,7 @@ void Sender::finish_ring(Channel& channel, const Start& start, std::uint8_t am_i
               start.queue->signal_due() || bytes >= schedule::PathTable::kRateBytes);
 }
 
-// Any queue pair; the first and the last of the messages that share a completion.
+// Posts to any kind of queue pair. Also for messages that begin or end a group with one completion.
 void Sender::post_ring(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, const link::RemotePiece& to,
                        bool signaled) {
     const std::uint32_t bytes = link::ring_bytes(buffer.length);
@@ -64,9 +64,10 @@ void Sender::post_ring_refused(Channel& channel, SendQueue& queue) {
 
 // -- Receiving
 
-// In place. Nobody keeps what lies there, and the peer could write there again: so the header is read once.
+// Handlers read in place, and cannot keep the memory. The peer could write there again, so the header is read only
+// once.
 unsigned Receiver::take_from_ring(RingIn& ring) {
-    // Copies: what a handler does cannot change them, and a ring keeps them until its memory goes.
+    // Local copies, which no handler can change. They are constant for the life of the ring.
     const link::RingShape shape = ring.shape;
     std::byte* const memory = ring.memory;
     const std::uint64_t key = ring.key;
@@ -83,8 +84,7 @@ unsigned Receiver::take_from_ring(RingIn& ring) {
             ++core_.rings.misses;
             break;
         }
-        // A MessageHeader, two words at a time: see compose(). Handler and path may be any; the rest is compared at
-        // once.
+        // A MessageHeader as two words, see compose(). Handler id and path vary; all other fields are compared at once.
         std::uint64_t words[2] = {};
         if (entry == link::RingEntry::message) [[likely]]
             std::memcpy(words, message, sizeof words);
@@ -108,7 +108,7 @@ unsigned Receiver::take_from_ring(RingIn& ring) {
             });
         if (channel.early_count) [[unlikely]]
             drain_early(channel);
-        if (++n == shape.slots) break; // others have their turn
+        if (++n == shape.slots) break; // other rings have their turn
     }
     ring.messages += n;
     core_.rings.hits += n;

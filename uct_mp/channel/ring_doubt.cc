@@ -1,24 +1,25 @@
-// Messages that were written into a ring, arrived, and are not there: somebody else has written over them (PROTOCOL.md,
-// R263). Slow path.
+// Messages that arrived in a ring, but were overwritten by a third party before they were read (PROTOCOL.md, R263). The
+// source sends them again. Slow path.
 #include "uct_mp/channel/core.h"
 
 namespace ucx_mp::channel {
 
 namespace {
-constexpr Nanos kPatience = 10'000'000; // by then what came by a ring that was taken back should be acknowledged
+constexpr Nanos kPatience = 10'000'000; // messages in a ring that was taken back should be acknowledged by then
 
-// Requests posted to `path` when the doubt began have come back; else the adapter may still read it.
+// True: all requests that were posted to `path` when the doubt began have come back, so the adapter does not read their
+// buffers any more.
 bool is_back(const Channel& channel, const RingDoubt& doubt, PathIndex path) {
     const Path& sub = channel.wiring.paths[path];
-    if (sub.phase == path::Phase::draining) return false; // its messages go again anyway
-    if (path >= doubt.behind.size()) return true;         // it has come later
+    if (sub.phase == path::Phase::draining) return false; // recovery sends its messages again
+    if (path >= doubt.behind.size()) return true;         // the path has joined later
     const auto [queue, head] = doubt.behind[path];
-    // Another queue: the path has changed to it when nothing was open any more.
+    // A path changes to another queue only when nothing is open on the old one.
     return !queue || sub.queue[0] != queue || static_cast<std::int32_t>(queue->tail - head) >= 0;
 }
 } // namespace
 
-// The peer has taken the ring back. Usually all is acknowledged soon.
+// The peer has taken the ring back. Usually all its messages are acknowledged soon, and nothing has to be sent again.
 void Rings::doubt(Channel& channel) {
     RingOut& out = channel.rings->out;
     const std::uint32_t open = out.until - channel.acked;
@@ -33,8 +34,8 @@ void Rings::doubt(Channel& channel) {
     seek_lost_later(channel);
 }
 
-// No bound: it ends when they are acknowledged, have gone again, or the channel fails. A path that brings nothing back
-// fails (watch_interval), and its messages go again anyway.
+// There is no bound: the timer ends when the messages are acknowledged, have gone again, or the channel fails. A path
+// that brings nothing back fails (watch_interval), and recovery then sends its messages again.
 void Rings::seek_lost_later(Channel& channel) {
     channel.rings->out.doubt->timer = core_.services.at(core_.services.now() + kPatience, [this, &channel] {
         channel.rings->out.doubt->timer = 0;
@@ -42,8 +43,8 @@ void Rings::seek_lost_later(Channel& channel) {
     });
 }
 
-// Sent again: whoever has got one knows its number. Others of that time go again with them, which is harmless. Fenced
-// ones and those in the user's memory have never been in a ring.
+// Sends unacknowledged messages again. Some may have arrived; the peer knows their numbers and drops them. Fenced
+// messages and those in the user's memory never go by a ring.
 void Rings::seek_lost(Channel& channel) {
     const RingOut& out = channel.rings->out;
     bool later = false, lost = false;
@@ -59,7 +60,7 @@ void Rings::seek_lost(Channel& channel) {
     }
     if (lost) core_.observer->send_again(channel);
     if (!later) return;
-    core_.epochs.push(channel); // those that asked for no completion
+    core_.epochs.push(channel); // makes requests complete that asked for no completion
     seek_lost_later(channel);
 }
 

@@ -1,4 +1,3 @@
-// Rings come and go. Slow path, but for poll().
 #include "uct_mp/channel/rings.h"
 
 #include <sys/random.h>
@@ -16,24 +15,24 @@ namespace ucx_mp::channel {
 using State = RingIn::State;
 
 namespace {
-constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of what has not been answered
-constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again
-constexpr Nanos kTurn = 2'000'000;                             // by then who wants memory has asked again
+constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // pauses before an unanswered message is repeated
+constexpr Nanos kPreparing = 200'000;                          // first pause before asking for memory again
+constexpr Nanos kTurn = 2'000'000;                             // Halves leave the other thread to us for so long
 constexpr unsigned kMostDoublings = 10;                        // of ring_pause
-constexpr Nanos kSteady = 100;               // pauses: a ring that has lasted so long says that paths are good again
-constexpr Nanos kQuarantine = 1'000'000'000; // after which no late write comes, unless packet_lifetime is longer
+constexpr Nanos kSteady = 100;               // a ring that has lasted for so many ring_pauses shows that paths are good
+constexpr Nanos kQuarantine = 1'000'000'000; // no late write comes after this, or after twice packet_lifetime if longer
 constexpr Nanos kInspection = 100'000'000;
-constexpr Nanos kPatience = 10'000'000; // then who wants to sleep does so, although a source has not answered
-constexpr Nanos kAsleep = 1'000'000;    // ... and looks so often
-// A program that has not slept for so long polls again. UCP, too, wants it now and then of an interface that it is
-// about to leave, and takes it again for the next endpoint.
+constexpr Nanos kPatience = 10'000'000; // the program may sleep after this, even if a source has not answered
+constexpr Nanos kAsleep = 1'000'000;    // pause between polls of a sleeping program that still has rings
+// A program that has not wanted to sleep for so long polls again. The time is long, since UCP wants to sleep now and
+// then on an interface that it is about to leave, and uses it again for the next endpoint.
 constexpr Nanos kAwake = 10'000'000'000;
-constexpr std::uint32_t kCold = 64; // looks in vain, then a ring is looked at less often
+constexpr std::uint32_t kCold = 64; // after so many polls in vain a ring is polled less often
 
 Nanos pause_after(unsigned attempts, Nanos first = kRepeat) {
     return std::min(kMaxRepeat, first << std::min(attempts, 16u));
 }
-// Doubled; not while it may only be that others are done aside just now (kTurn).
+// The pauses double. In between they stay even for a while, since the other thread may only be busy with another order.
 Nanos pause_for_memory(unsigned attempts) {
     constexpr unsigned kEvenly = 12, kDoublings = 3;
     return pause_after(attempts < kEvenly ? std::min(attempts, kDoublings) : attempts - kEvenly + kDoublings,
@@ -82,8 +81,8 @@ Status Rings::offer(Channel& channel) {
     auto ring = std::make_unique<RingIn>();
     ring->shape = core_.config.adapt.ring;
     if (!(ring->owner = store_.take(core_.services.now()))) {
-        expect(link::RingStore::kBatch);                 // others will want some as well
-        ring->owner = store_.take(core_.services.now()); // where nothing takes time
+        expect(link::RingStore::kBatch);                 // other channels will want some as well
+        ring->owner = store_.take(core_.services.now()); // ready at once in simulations
     }
     if (!ring->owner && store_.has_failed()) {
         core_.services.say(LogLevel::info, "no memory for a ring of %zu bytes", ring->shape.bytes());
@@ -102,7 +101,7 @@ Status Rings::offer(Channel& channel) {
     polled_.push_back(ring.get());
     core_.due |= due::rings;
     pair.in = std::move(ring);
-    // Slots are free again when the peer knows.
+    // The peer reuses a slot only when its message is acknowledged, so acknowledgments go more often.
     channel.ack_threshold = std::min(channel.ack_threshold, pair.in->shape.slots / 2);
     channel.ack_after = std::min(channel.ack_after, channel.ack_threshold);
     if (++pair.number == 0) ++pair.number;
@@ -117,9 +116,9 @@ Status Rings::offer_later(Channel& channel, Nanos pause) {
         pair.timer = 0;
         if (!pair.wanted || !core_.failures.recoverable(channel)) return;
         if (asleep())
-            pair.wanted = false, pair.why = Reason::asleep; // RingChoice chooses anew when nobody sleeps any more
+            pair.wanted = false, pair.why = Reason::asleep; // RingChoice chooses anew when the program polls again
         else if (offer(channel) == Status::no_resource)
-            waiting.push_back(channel.local_id); // another has taken the place
+            waiting.push_back(channel.local_id); // another channel has taken the last place
     });
     return Status::ok;
 }
@@ -152,8 +151,8 @@ void Rings::take_back(Channel& channel) {
     tell(channel);
 }
 
-// Until it is answered. No bound: a peer that lives answers, and of one that does not Liveness finds out whether it is
-// dead (awaits_peer).
+// Repeats the offer, or that it is taken back, until it is answered. There is no bound: a live peer answers, and
+// Liveness finds out whether a silent one is dead (awaits_peer()).
 void Rings::tell(Channel& channel) {
     RingPair& pair = *channel.rings;
     stop(pair.timer);
@@ -184,8 +183,8 @@ void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std
         if (taken) return;
         stop(pair.timer);
         ring.state = State::ending;
-        // A source that has never heard of this ring tells what it has said of the one before, and that number may be
-        // half a round of all numbers old by now: then it looks like one to come. More than this is never under way.
+        // A source that has never heard of this ring tells the number at which it left the last one. If that is half a
+        // round of all numbers ago, it looks like a number to come. Real ones are never so far ahead.
         const bool stale = until - channel.expected > core_.ring;
         ring.until = stale ? channel.expected : until;
         ended_ = true;
@@ -200,18 +199,18 @@ void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std
         ring.state = State::open;
         return;
     }
-    // It has left it by itself. Our next number tells that we know.
+    // The peer has left the ring by itself. Our next number tells it that we know.
     note_left(pair);
     take_back(channel);
 }
 
-// It was not our wish: the next one comes later and later.
+// A ring ends early without our wish. The pause before the next offer doubles each time.
 void Rings::note_left(RingPair& pair) const {
     const bool lasted = core_.services.now() - pair.in->since >= kSteady * core_.config.adapt.ring_pause;
     pair.left = lasted ? 1 : pair.left + 1;
 }
 
-// The memory stays: the adapter of the peer may still write there.
+// The ring is not polled any more. Its memory stays, since the peer's adapter may still write there.
 void Rings::retire(Channel& channel) {
     RingPair& pair = *channel.rings;
     RingIn& ring = *pair.in;
@@ -228,7 +227,6 @@ void Rings::retire(Channel& channel) {
     (void)offer_later(channel, pause);
 }
 
-// Those that are over are not looked at any more.
 void Rings::retire_ended() {
     bool later = false;
     for (RingIn* const ring : polled_) {
@@ -247,9 +245,9 @@ void Rings::retire_ended() {
 unsigned Rings::poll() {
     unsigned n = 0;
     ++round_;
-    // A caller that waits for everything up to a moment (Rounds::looks) wants all of it.
+    // Recovery waits for a look at everything (Rounds::looks), so all rings are polled then.
     const bool around = core_.alert || (round_ & core_.rounds.quiet_mask) == 0;
-    // By index: callbacks may want rings, and none goes away here.
+    // By index: callbacks may add rings. None is removed meanwhile.
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         RingIn& ring = *polled_[i];
         if (ring.quiet >= kCold && !around && ring.state == State::open) continue;
@@ -266,8 +264,8 @@ void Rings::look(Channel& channel) {
     if (channel.rings && channel.rings->in) (void)core_.receiver.take_from_ring(*channel.rings->in);
 }
 
-// UCP arms each interface without endpoints, and polls it as soon as there is one: that is no sleep. Nobody has a ring
-// there.
+// UCP arms each interface that has no endpoints, and polls it as soon as there is one. That does not count as sleep,
+// and such an interface has no rings.
 bool Rings::may_sleep() {
     const Nanos now = core_.services.now();
     const bool sleeps = core_.directory.endpoints != 0;
@@ -293,8 +291,8 @@ void Rings::garbled(Channel& channel) {
     core_.receiver.broken(channel, "something into its ring that is no message", channel.expected);
 }
 
-// A writer without the key was here: nothing of it has been taken for a message. It is wiped. A message may have lain
-// there, and whoever did this may do it again: another ring has other keys.
+// Wipes entries that were written without the key; they were never taken for messages. A message may have been
+// overwritten by them, and the writer may do it again. So the peer gets another ring, with other keys.
 void Rings::inspect(RingIn& ring) {
     Channel& channel = *ring.channel;
     std::uint32_t found = 0;
@@ -321,12 +319,13 @@ void Rings::attend(Nanos now) {
 // -- Sending side
 
 void Rings::take_offer(Channel& channel, const connect::RingOffer& offer) {
-    // Not may_have(): that is for the side that offers. How large our receives are does not matter here.
-    if (!core_.failures.recoverable(channel)) return; // it will be repeated
+    // may_have() is not asked: it is about the side that offers, and the size of our receives does not matter here.
+    if (!core_.failures.recoverable(channel)) return; // the peer repeats it
     RingOut& out = pair_of(channel).out;
     if (out.number && static_cast<std::int32_t>(offer.number - out.number) < 0) return;
     if (offer.number != out.number) {
-        // Keys of another life of its adapters than we know: one of the two is to come.
+        // Its keys are of another life of its devices than the one that we know. The peer's list of rails or another
+        // offer will come.
         if (offer.shape.slots && offer.keys.lives != channel.remote_lives) return;
         stop(out.timer);
         leave(channel);
@@ -347,7 +346,7 @@ void Rings::take_offer(Channel& channel, const connect::RingOffer& offer) {
     core_.control->answer_ring(channel.connection, out.number, out.open, out.open ? 0 : out.until, out.answers++);
 }
 
-// From this message on.
+// The next message goes without the ring.
 void Rings::leave(Channel& channel) {
     RingOut& out = channel.rings->out;
     if (!std::exchange(out.open, false)) {
@@ -365,7 +364,7 @@ void Rings::path_failed(Channel& channel) {
     tell_left(channel);
 }
 
-// Until the peer's next number comes.
+// Repeated until the peer's next number comes.
 void Rings::tell_left(Channel& channel) {
     RingOut& out = channel.rings->out;
     stop(out.timer);

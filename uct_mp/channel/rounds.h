@@ -1,5 +1,5 @@
-// The rounds of progress, as others see them: when all queues have been looked at, what a sleeper waits on, and what
-// the next rounds are asked for. Progress counts them; anybody may read and ask.
+// The rounds of progress, as other parts see them: when all queues were looked at, and what the next rounds shall do.
+// Progress counts; any part may read, and may set what it wants done.
 //
 // Threads: the interface's.
 #pragma once
@@ -13,16 +13,16 @@
 namespace ucx_mp::channel {
 
 struct Rounds {
-    unsigned polled_count = 0; // the other adapters, the last ones, have had no active port yet: nothing can have come
-    std::uint32_t quiet_mask = 0; // rounds in which an adapter is asked that has been quiet
-    std::uint32_t looks = 0;      // rounds that saw all queues empty, or took as much as they hold; wraps
+    unsigned polled_count = 0;    // adapters that are polled. The ones behind have had no active port yet
+    std::uint32_t quiet_mask = 0; // `round & mask` is 0 in rounds that poll quiet adapters and rings
+    std::uint32_t looks = 0;      // times that all queues were seen empty, or gave as much as they hold; wraps
     bool provide_due = false;     // Directory::connected has changed since receives were provided
-    Nanos next_watch = 0;         // the next Observer::watch_peers()
-    int event_fd = -1;            // for a sleeper; -1: nobody has asked
-    // Soon after the first, so that a nominal rate that is off (adapters', or the host clock's own) does little harm.
+    Nanos next_watch = 0;         // when Observer::watch_peers() is called next
+    int event_fd = -1;            // an epoll set, for Interface::event_fd(); -1: nobody has asked
+    // The first calibrations follow each other soon: a clock's real rate may differ from its nominal rate.
     Nanos next_calibration = 0, calibration_interval = 1'000'000;
 
-    // All that had come by then (`since`: `looks` at that moment) has been handled.
+    // True: all that had come when `looks` was `since` has been handled. A look that had begun before does not count.
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
     // Adds a descriptor to event_fd.
     void watch_descriptor(int fd) const {

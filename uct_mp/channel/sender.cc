@@ -1,4 +1,3 @@
-// Sending messages. The way of one: gate, window, path, buffer; header; retained until acknowledged; posted.
 #include <cassert>
 #include <cstring>
 #include <utility>
@@ -7,7 +6,7 @@
 
 namespace ucx_mp::channel {
 
-constexpr std::uint32_t kFencesUnasked = Fences::kMost / 4;
+constexpr std::uint32_t kFencesUnasked = Fences::kMost / 4; // with more in flight, each asks for an acknowledgment
 
 // -- Gates (slow path)
 
@@ -61,20 +60,22 @@ Status Sender::start_gated(Channel& channel, BufferPool& pool, std::uint32_t siz
                                       : start_plain(channel, pool, size, start);
 }
 
-// The message takes one of the paths that have carried puts, and is that path's marker; the other paths get theirs now.
+// The message takes one of the paths that have carried puts, and is that path's marker. The other paths get their
+// markers now.
 Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (!channel.window_open()) return Status::no_resource;
     const std::uint32_t number = channel.fences.next();
-    // The receiver remembers Fences::kMost fences. Numbers wrap, so what is asked is whether that one is still under
-    // way.
+    // The receiver remembers Fences::kMost fences. So this one waits while the fence that many before is in flight.
+    // Numbers wrap, so that one's message is compared with the messages in flight.
     if (channel.fences.fence_sequence[number % Fences::kMost] - 1 - channel.acked < channel.in_flight()) {
-        std::uint32_t& asked = channel.fences.asked; // by none of them, perhaps, if many numbers were left out
+        // No message in flight need have asked for an acknowledgment (finish_fenced()), if fence numbers were left out.
+        std::uint32_t& asked = channel.fences.asked;
         if (asked != channel.next_sequence + 1 && send_ack(channel, Kind::ack_request))
             asked = channel.next_sequence + 1;
         return Status::no_resource;
     }
     const PathMask usable = channel.wiring.scheduler->paths().usable();
-    if (channel.fences.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
+    if (channel.fences.fence_paths & ~usable) return Status::no_resource; // recovery must settle its puts first
     if (channel.fences.fence_paths & channel.wiring.unsettled.damaged) [[unlikely]]
         return Status::no_resource;
     start.path = kNoPath;
@@ -84,7 +85,8 @@ Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t si
         if (start.path == kNoPath) start.path = path;
     }
     if (channel.fences.marked_paths >> start.path & 1) {
-        // Its marker has gone by itself and writes may have followed: those must not seem covered by the same number.
+        // The marker of this path was sent by itself, and writes may have followed it. They must not seem covered by
+        // the same number, so the fence gets the next one.
         channel.fences.marked_paths = 0;
         channel.fences.fence_number = channel.fences.next();
         return start_fenced(channel, pool, size, start);
@@ -94,7 +96,8 @@ Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t si
     for (const PathIndex path : schedule::each(channel.fences.fence_paths & ~channel.fences.marked_paths)) {
         if (path == start.path) continue;
         const MarkerBody body{number, channel.wiring.paths[path].puts};
-        // Several paths may share a queue (mp_dc): each had room alone. The rest goes at the next attempt.
+        // Several paths may share a queue (mp_dc). Each had room, but not all together. The next attempt sends the
+        // rest.
         if (!send_control(channel, Kind::marker, &body, sizeof body, path,
                           *core_.placement.queue_for(channel, path, Direction::write)) ||
             !core_.placement.path_has_room(channel, start.path, Direction::write, 1)) {
@@ -122,7 +125,7 @@ void Sender::finish_pieces(Channel& channel, const Start& start, std::uint8_t am
 
 void Sender::finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                            std::uint8_t flags) {
-    // Fences in flight are few: from some on, an acknowledgment is asked for in time.
+    // Only Fences::kMost fences may be in flight. An acknowledgment is asked for long before that.
     const std::uint32_t before =
         channel.fences.fence_sequence[(channel.fences.fence_number - kFencesUnasked) % Fences::kMost];
     if (before - 1 - channel.acked < channel.in_flight()) flags |= flag::ack_request;
@@ -161,7 +164,7 @@ FenceTrailer Sender::trailer_of(Buffer& buffer) {
     return trailer;
 }
 
-// Any queue pair; the first and the last of the messages that share a completion.
+// Posts to any kind of queue pair. Also for messages that begin or end a group with one completion.
 void Sender::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled) {
     const Nanos t_post = signaled && !channel.wiring.only ? core_.services.now() : 0;
     ++channel.epoch_open[channel.epoch];
@@ -180,7 +183,6 @@ void Sender::post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& que
     post_refused(channel, queue, {.channel = &channel, .bytes = buffer.length, .path = path, .epoch = channel.epoch});
 }
 
-// `placed`: bytes that are in the account already.
 void Sender::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed) {
     Work* work = buffer.work;
     Path& sub = channel.wiring.paths[path];
@@ -219,7 +221,7 @@ void Sender::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, Pa
         post_refused(channel, queue, posted);
 }
 
-// The provider takes no more although there was room: the queue pair is broken in a way that no completion tells.
+// The provider refuses although there was room: the queue pair has failed, and no completion may tell that.
 void Sender::post_refused(Channel& channel, SendQueue& queue, const Posted& posted) {
     core_.services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
     if (!channel.wiring.only)
@@ -229,7 +231,7 @@ void Sender::post_refused(Channel& channel, SendQueue& queue, const Posted& post
     if (core_.failures.recoverable(channel)) {
         core_.observer->path_failed(channel, posted.path, "its queue pair takes no more", false);
         if (queue.dc) core_.observer->drain(queue, channel, posted.path);
-        // Never posted, so never executed, whatever the numbers of packets say.
+        // The request was never posted, so it goes again. Packet numbers must not decide about it.
         const bool put =
             posted.work && (posted.work->kind == WorkKind::put || posted.work->kind == WorkKind::replayed_put);
         put ? core_.observer->redo(channel, *posted.work, posted.offset, posted.bytes)
@@ -257,8 +259,8 @@ bool Sender::send_control(Channel& channel, Kind kind, const void* body, unsigne
         channel.next_sequence,           channel.expected};
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
-    // A flush ends no sooner than its fenced messages can be delivered: their markers are part of the epoch. One that
-    // is lost holds it (Failure::lose).
+    // A flush must not end before the fenced messages of its epoch can be delivered. So their markers count in the
+    // epoch. A marker that is lost holds it (Failure::lose).
     const bool marker = kind == Kind::marker;
     channel.epoch_open[channel.epoch] += marker;
     Posted posted{.channel = &channel, .path = path, .epoch = marker ? channel.epoch : kNoEpoch};
@@ -303,19 +305,20 @@ void Sender::send_due_acks() {
         const bool due = channel.expected != channel.ack_sent &&
                          (channel.ack_now || channel.expected - channel.ack_sent >= channel.ack_after);
         if (due && !(channel.gates & gate::failed) && !send_ack(channel, Kind::ack)) {
-            acks_due[kept++] = &channel; // no room: at the next progress
+            acks_due[kept++] = &channel; // no room: the next round tries again
             continue;
         }
         channel.ack_due = channel.ack_now = false;
         if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
             channel.ack_after = channel.ack_threshold;
-            channel.ack_until = channel.expected; // keeps up: numbers wrap
+            channel.ack_until = channel.expected; // numbers wrap, so it must not stay behind
         }
     }
     acks_due.resize(kept);
 }
 
-// Their windows may be far from full, so that they owe nothing yet. Once for what has been sent until now.
+// The windows of peers may be far from full, so that they owe no acknowledgment yet. Each peer is asked once for the
+// messages sent so far.
 void Sender::ask_for_buffers() {
     bool asked = true;
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
@@ -326,7 +329,7 @@ void Sender::ask_for_buffers() {
             channel.moving.parts_asked = channel.next_sequence + 1;
         else
             asked = false;
-        (void)core_.epochs.push_out(channel); // of larger ones the adapter has to say that it has read them
+        (void)core_.epochs.push_out(channel); // a large buffer is free only when the adapter has read it, too
     }
     if (asked) core_.small.starved = core_.large.starved = false;
 }
@@ -343,7 +346,7 @@ namespace {
 }
 template <void (*copy)(std::byte*, const void*, unsigned)> struct Short {
     std::uint64_t header;
-    const void* payload; // may be null without a length
+    const void* payload; // may be null if length is 0
     unsigned length;
     [[gnu::always_inline]] std::uint32_t operator()(std::byte* to) const {
         std::memcpy(to, &header, sizeof header);
@@ -355,7 +358,7 @@ using ShortMessage = Short<copy_any>;
 using FewBytes = Short<copy_few>;
 } // namespace
 
-// Functions of their own, so that none pays for the others' registers.
+// Separate functions, so that none saves registers for the others.
 Status Sender::am_short_any(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                             unsigned length) {
     Core& m = *channel.core;
@@ -404,7 +407,7 @@ Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t head
         return Sender::am_short_any(channel, id, header, payload, length);
     }
     if (channel.wiring.only) {
-        // Most are of few bytes: here, without a call but that of the adapter.
+        // Most messages are short. Those are sent here, with no call but the one that posts.
         static_assert(kHeader + sizeof header + kFewBytes <= 256);
         std::uint32_t sent;
         if (length <= kFewBytes && channel.core->sender.active_message_sole<Fits::one_packet>(
@@ -433,7 +436,8 @@ Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov
 ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
     Core& m = *channel.core;
     const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
-    // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
+    // The size is known only after packing, which cannot be undone. So the path is chosen first, and its account is
+    // corrected later.
     return m.sender.send_message<Fits::maybe>(channel, m.large, id, 0, fill);
 }
 
@@ -449,7 +453,7 @@ Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header
         return status;
     if (header_length) std::memcpy(start.buffer->data() + kHeader, header, header_length);
     Work* work = m.works.new_work(channel, WorkKind::message, completion);
-    work->open = 2; // the send completion frees the caller's memory from the adapter, the acknowledgment from replay
+    work->open = 2; // until the send has completed, and the message is acknowledged: then no replay needs the memory
     work->pieces = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (!iov[i].length) continue;

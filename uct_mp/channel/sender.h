@@ -1,11 +1,12 @@
-// Sends messages. The way of one: gate, window, path, buffer; header; retained until acknowledged; posted.
+// Sends messages. The steps: check gate and window, choose a path, take a buffer; fill in the header; retain the
+// buffer until it is acknowledged; post.
 //
 // Sequenced messages have a number and are retained, so that they can go again. Control messages (acknowledgments,
-// markers) have none and are lost with their path.
+// markers) have no number and are lost with their path.
 //
 // Callers: Interface, Parts and Atomics for sequenced messages; Receiver and recovery for acknowledgments.
-// Errors: no_resource: nothing has happened. A post that is refused gives the path up; the message counts as sent.
-// Sizes are bytes. The bodies that every message executes stand in data_path.h.
+// Errors: no_resource: nothing has happened. If a post is refused the path is given up, and the message counts as sent.
+// Sizes are bytes. The code that every message executes is in data_path.h.
 // Threads: the interface's.
 #pragma once
 
@@ -18,9 +19,9 @@ public:
     explicit Sender(Core& core) : core_(core) {}
 
     // -- Gates (slow path)
-    // May a message go although gates are set? no_resource, or the error of a failed channel. May start a connection.
+    // Gates are set. ok: a message may go all the same. Else no_resource, or the error of a failed channel.
     Status pass_gate_message(Channel& channel);
-    // The same for the gates that stop every operation: not ready, held, failed and so on.
+    // The same for gates that stop every operation (not ready, held, failed and so on). Starts a connection if needed.
     Status blocked(Channel& channel);
 
     // -- One sequenced message: started, filled by the caller, finished
@@ -28,19 +29,19 @@ public:
         Buffer* buffer;
         SendQueue* queue;
         PathIndex path;
-        enum class Way : std::uint8_t { plain, fenced, ring } way; // ring: if it turns out to fit there
-        std::uint32_t placed;                                      // bytes in the account
+        enum class Way : std::uint8_t { plain, fenced, ring } way; // ring: it takes the ring if it is short enough
+        std::uint32_t placed;                                      // bytes added to the path's account
     };
     // `size`: header included, a fence's trailer not; 0: not known yet. ok: `start` holds a path and a buffer.
     Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
-    Status start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
-    Status start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // whatever fences want
+    Status start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // gates are set
+    Status start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // ignores gates
     // Fills the header, retains the buffer and posts it (inline if it fits).
     void finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                         std::uint8_t flags);
-    // The same for zcopy: the pieces of the buffer's work go behind it.
+    // The same for zcopy: the user's pieces of memory follow the buffer.
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
-    // Only number, header and place among the retained ones.
+    // Gives the message its number and header, and retains it. Does not post it.
     void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
 
@@ -60,22 +61,23 @@ public:
     ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
 
     // -- Posting
-    // `placed`: bytes that are in the account already.
+    // `placed`: bytes that the path's account has already.
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
-    // The provider takes no more: the path is given up, and the request goes again or is lost.
+    // The provider has refused a post. Gives the path up, and leaves the request to recovery. Without recovery the
+    // channel fails.
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
-    static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // entries
+    static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // returns how many entries
     static FenceTrailer trailer_of(Buffer& buffer);                                       // all 0: not a fenced message
 
     // -- Control messages
-    // `marked`: the path that a marker is about, if not the one that carries it. False: no room.
+    // `marked`: the path that a marker is about, if not the one that carries it. False: no room, or it was refused.
     bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue,
                       PathIndex marked = kNoPath);
     bool send_ack(Channel& channel, Kind kind); // false: no room on any path
-    // Lists the channel; send_due_acks() sends at the end of this progress. `now`: also below the threshold.
+    // Lists the channel; send_due_acks() sends at the end of this round. `now`: also below the threshold.
     void owe_ack(Channel& channel, bool now);
     void send_due_acks();
-    // No buffer is left, and none can be made: peers are asked to acknowledge what they have got.
+    // A buffer pool is exhausted: asks all peers to acknowledge what they have got.
     void ask_for_buffers();
 
     // -- What others read
@@ -87,15 +89,15 @@ private:
     [[gnu::noinline]] void finish_other(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                         std::uint32_t length, std::uint8_t flags);
     void finish_ring(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
-    // Sealed; in the account already. `signaled`: asks for a completion.
+    // The buffer is sealed, and its bytes are in the path's account. `signaled`: asks for a completion.
     [[gnu::noinline]] void post_ring(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path,
                                      const link::RemotePiece& to, bool signaled);
-    [[gnu::noinline, gnu::cold]] void post_ring_refused(Channel& channel, SendQueue& queue); // the last message
+    [[gnu::noinline, gnu::cold]] void post_ring_refused(Channel& channel, SendQueue& queue); // the newest message
     Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     template <Fits>
     void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, const std::uint64_t* tag);
     void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled);
-    [[gnu::noinline, gnu::cold]] void post_joined_refused(Channel& channel, SendQueue& queue); // the last message
+    [[gnu::noinline, gnu::cold]] void post_joined_refused(Channel& channel, SendQueue& queue); // the newest message
     [[gnu::noinline, gnu::cold]] void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue,
                                                          PathIndex path);
     template <Fits, class Fill> [[nodiscard]] bool

@@ -1,7 +1,7 @@
 // Settles completed requests: works, epochs, acknowledgments.
 //
-// Inline, since every message and every completion passes here. For this room, and for recovery, whose replays are
-// settled likewise. May call the user, who may call us.
+// Inline, since every message and every completion passes here. Recovery includes it, too, to settle replays. The
+// user's callbacks may run inside, and may call operations.
 //
 // Threads: the interface's.
 #pragma once
@@ -15,7 +15,8 @@ namespace ucx_mp::channel {
         close_oldest(channel);
 }
 
-// The effects of one request on its channel; its account is the caller's. May call the user, who may call us.
+// Ends a work: counts it out of its channel, gives it back, and calls the user's completion. The caller has settled the
+// path's account.
 [[gnu::always_inline]] inline void Works::finish(Core& core, Work& work) {
     Channel& channel = *work.channel;
     Completion* const completion = work.completion;
@@ -23,7 +24,8 @@ namespace ucx_mp::channel {
     if (work.kind <= WorkKind::get) [[likely]] {
         --channel.moving.rdma_open;
         channel.moving.gets_open -= work.kind == WorkKind::get;
-        // A program without a completion cannot tell the peer before a fence or a flush.
+        // Only a put with a completion counts: without one the program does not know, before a fence or a flush, that
+        // it could tell the peer.
         if (channel.visible.unseen_gate) [[unlikely]] {
             if (work.kind == WorkKind::put && completion) channel.gates |= channel.visible.unseen_gate;
         }
@@ -62,7 +64,7 @@ namespace ucx_mp::channel {
 [[gnu::always_inline]] inline void Receiver::take_ack(Channel& channel, std::uint32_t ack) {
     const std::uint32_t count = ack - channel.acked;
     if (count == 0) return;
-    if (count > channel.in_flight()) return; // older than what we know, or nonsense
+    if (count > channel.in_flight()) return; // older than the newest one, or invalid
     Buffer** const retained = channel.wiring.retained.get();
     const std::uint32_t mask = channel.window_mask;
     for (std::uint32_t i = channel.acked; i != ack;) {
@@ -76,7 +78,7 @@ namespace ucx_mp::channel {
         if (work->kind == WorkKind::atomic) --channel.moving.atomics_pending;
         if (--work->open == 0) core_.works.finish_work(*work);
         if (channel.gates & gate::failed) [[unlikely]]
-            return; // by the user: nothing is retained any more
+            return; // a callback has ended the channel: nothing is retained any more
     }
     channel.acked = ack;
 }

@@ -30,7 +30,7 @@ Status StandIns::begin(std::string& error) {
             if (rail.device != device.index) continue;
             rail.active = false;
             rails_.push_back(rail);
-            verbs::Rail here = known; // that one may not have a port of this number
+            verbs::Rail here = known; // the living device may have no port of the dead rail's number
             here.index = rail.index;
             here.device = rail.device;
             here.name = rail.name;

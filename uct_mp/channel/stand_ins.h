@@ -1,10 +1,11 @@
 // Adapters that are dead when an interface opens.
 //
-// Queues, DC targets and the rest of what an interface has of each adapter are made on one that lives instead. Nobody
-// uses them: the ports of a dead one are down. So it is in every list, under its own index. Recovery takes everything
-// over when it is there again, as with an adapter that dies later (recover/reopening.h).
+// An interface has queues, DC targets and so on of each adapter. For a dead adapter they are made on a living one, its
+// stand-in. So the dead adapter is in every list under its own index. Nothing uses these queues, since the ports of a
+// dead adapter are down. When the adapter is back recovery replaces them, as for one that dies later
+// (recover/reopening.h).
 //
-// Threads: the interface's; while it opens.
+// Threads: the interface's, while it opens.
 #pragma once
 
 #include <string>
@@ -20,17 +21,17 @@ struct Core;
 class StandIns {
 public:
     explicit StandIns(Core& core) : core_(core) {}
-    // Core::devices and Core::rails have stand-ins from here on. Not ok: no adapter lives.
+    // Puts stand-ins into Core::devices and Core::rails. io_error: no adapter lives.
     [[nodiscard]] Status begin(std::string& error);
-    void end(); // ... until here; says which adapters are missing
-    // One has died since begin(): what failed meanwhile did so for that reason.
+    void end(); // takes them out again, and warns of the missing adapters
+    // True: another adapter has died since begin(), which explains a failure meanwhile.
     [[nodiscard]] bool another_has_died() const;
 
 private:
     Core& core_;
     verbs::Device living_;
     std::vector<verbs::Device> dead_;
-    std::vector<verbs::Rail> rails_; // of the dead ones
+    std::vector<verbs::Rail> rails_; // the rails of dead_
 };
 
 } // namespace ucx_mp::channel

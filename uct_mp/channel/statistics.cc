@@ -1,4 +1,3 @@
-// A look at an interface from outside.
 #include "uct_mp/channel/statistics.h"
 
 #include <mutex>

@@ -26,27 +26,27 @@ struct PathStatistics {
     std::uint64_t written = 0, read = 0, requests = 0;                             // bytes, bytes, count
     std::uint64_t in_flight = 0;                                                   // bytes
     const char* carries =
-        "all"; // or, with a path for each on its route, "writes" or "reads"; "spare": nothing while others are up
+        "all"; // "writes", "reads": its route has a path for each; "spare": nothing while others are up
     std::uint32_t failures = 0, returns = 0, migrations = 0;
     unsigned posted = 0;         // requests not yet reaped on its queue pair
     const char* recovery = "up"; // path::Phase
     std::uint32_t life = 0;
-    std::string remote_port;     // for people, as the peer calls it if it has told that
-    const char* cause = nullptr; // of its latest failure, if it is down or on its way back; and
-    Nanos down_for = 0;
+    std::string remote_port;     // for people: the peer's name for it, if it has told one
+    const char* cause = nullptr; // of its latest failure, while it is down or on its way back; else null
+    Nanos down_for = 0;          // likewise
 };
 
-// A path now, for plots over time. Times as Services::now() tells them, 0: never.
+// A path at this moment, for plots over time. Times are of Services::now(); 0: never.
 struct PathLook {
     path::Phase phase = path::Phase::up;
-    Nanos failed_at = 0, came_up_at = 0; // last
+    Nanos failed_at = 0, came_up_at = 0; // the last time
     std::uint32_t failures = 0;
     std::uint64_t writing = 0, reading = 0; // bytes of RDMA that have not completed
     std::uint64_t unacknowledged = 0;       // bytes of messages that the peer has not acknowledged
 };
 
-struct RecoveryStatistics { // what has been sent again because its path failed
-    bool seen = false;      // some path has
+struct RecoveryStatistics { // operations that were sent again because their path failed
+    bool seen = false;      // recovery has state of this channel
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0;
     std::uint64_t puts_found_done = 0; // lost without a completion, but executed
     // Under way
@@ -56,36 +56,36 @@ struct RecoveryStatistics { // what has been sent again because its path failed
     bool resend = false, listed = false;
 };
 
-// Rings in which messages come (channel/rings.h), of an interface.
+// The message rings of an interface that peers write into (channel/rings.h).
 struct RingStatistics {
-    unsigned rings = 0;                     // that are looked at
-    std::uint64_t bytes = 0;                // of their memory, and of those that late writes may still come to
-    unsigned prepared = 0;                  // of memory that is registered, and nobody's yet
-    std::uint64_t hits = 0, misses = 0;     // looks at a slot: with a message, in vain
-    std::uint64_t foreign = 0, garbled = 0; // entries of who does not know the key; of who does, and that mean nothing
-    adapt::Costs costs;                     // of rings, as they are known now
+    unsigned rings = 0;                     // that are polled
+    std::uint64_t bytes = 0;                // their memory, and memory that is kept since late writes may come
+    unsigned prepared = 0;                  // pieces of registered memory that no ring uses yet
+    std::uint64_t hits = 0, misses = 0;     // looks at a slot that found a message, or none
+    std::uint64_t foreign = 0, garbled = 0; // entries written without the key; with the key, but not a message
+    adapt::Costs costs;                     // of rings, as far as they are known
 };
-// Statistics of a channel.
+// The same for a channel.
 struct RingPairStatistics {
-    const char* in = "none";              // offered, open, leaving, ending
-    bool wanted = false;                  // there shall be one
-    const char* why = "none";             // Reason, of that it shall be so or not
-    bool out = false;                     // we may write there
+    const char* in = "none";              // ours: offered, open, leaving, ending
+    bool wanted = false;                  // we want the peer to have one
+    const char* why = "none";             // the reason for `wanted` (observer.h, Reason)
+    bool out = false;                     // we may write into the peer's
     std::uint64_t messages_out = 0;       // ever
-    std::uint64_t by_lane = 0;            // of them: the usual way
-    std::uint64_t messages_in = 0;        // into the present one
-    std::uint32_t switches = 0, left = 0; // taken by the peer; left by it early, lately
+    std::uint64_t by_lane = 0;            // those of messages_out that took the fast path
+    std::uint64_t messages_in = 0;        // into the present ring
+    std::uint32_t switches = 0, left = 0; // rings that the peer has taken; RingPair::left
     std::uint64_t bytes = 0;
 };
 
-struct ServiceStatistics {         // how messages shall come (adapt::Service)
-    const char* ours = "shared";   // to us, as we wish
-    const char* theirs = "shared"; // to the peer, as it wishes and we agree
-    bool answered = true;          // the peer has, and
-    bool refused = false;          // it has no more queue pairs of RC
-    const char* why = "none";      // of ours (observer.h, Reason)
+struct ServiceStatistics {         // how messages go (adapt::Service)
+    const char* ours = "shared";   // the peer's messages to us, as we wish
+    const char* theirs = "shared"; // our messages to the peer, as it wishes and we agree
+    bool answered = true;          // the peer has answered our wish
+    bool refused = false;          // ... and has no more queue pairs of RC
+    const char* why = "none";      // the reason for `ours` (observer.h, Reason)
     std::uint32_t switches = 0;    // wishes that were granted
-    unsigned places = 0;           // queue pairs of RC that it may have; 0: it may not
+    unsigned places = 0;           // RC paths that the channel may have
 };
 
 // A change of a path's state, or of a peer's: uct_mp/recover/history.h.
@@ -94,8 +94,8 @@ struct TransitionStatistics {
     int path = -1; // -1: the peer as a whole
     const char* what = "";
     Nanos ago = 0;
-    Nanos took = 0;          // 0: says nothing
-    std::uint32_t again = 0; // writes
+    Nanos took = 0;          // 0: does not apply
+    std::uint32_t again = 0; // writes that were sent again
     const char* cause = nullptr;
 };
 
@@ -104,10 +104,10 @@ struct ChannelStatistics {
     connect::Names peer;
     connect::State state = connect::State::closed;
     bool cut_off = false;               // no path is left
-    bool rails_known = true;            // by the peer: as they are now
+    bool rails_known = true;            // the peer knows our present rails
     std::uint32_t acked = 0, gates = 0; // next number that the peer waits for; channel.h: gate
-    bool parked = false;                // its connection has been given back (Interface::park), and
-    std::uint64_t parks = 0;            // so often in all
+    bool parked = false;                // its connection has been given back (Interface::park)
+    std::uint64_t parks = 0;            // how often that has happened
     std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
     ServiceStatistics service;
     RingPairStatistics ring;
@@ -115,49 +115,49 @@ struct ChannelStatistics {
     std::vector<PathStatistics> paths;
 };
 
-// The decisions of uct_mp/adapt here.
+// Decisions of uct_mp/adapt in this interface.
 struct AdaptationStatistics {
-    unsigned rc_in_use = 0, rc_kept = 0; // peers that it is wanted for; queue pairs
+    unsigned rc_in_use = 0, rc_kept = 0; // peers for which RC is wanted; RC paths on demand that exist
     std::uint64_t looks = 0;             // at the counts of a time window
-    std::uint64_t changes = 0;           // of them: another map was better
+    std::uint64_t changes = 0;           // looks that found a better map
     std::uint64_t refusals = 0;          // by sources that have no more queue pairs of RC
     Nanos interval = 0;                  // between two looks
     std::uint64_t count_bytes = 0;       // memory of the counts
     adapt::Costs costs;                  // ns; 0: not measured yet
 };
 
-// With a limit of connections (admission.h): what those who wanted a peer have waited for.
+// With a limit of connections (admission.h): the waiting times of peers that were wanted, in sum.
 struct AdmissionStatistics {
     std::uint64_t waits = 0, connections = 0, partings = 0;
-    Nanos for_places = 0; // from being wanted to the handshake, all together
+    Nanos for_places = 0; // from being wanted to the beginning of the handshake
     Nanos handshakes = 0; // from then on until data may go
     Nanos questions = 0;  // from asking a peer whether the connection may end until it is given back
-    unsigned most = 0;    // places held at a time
+    unsigned most = 0;    // places held at the same time, at most
 };
 
 struct Interface::Statistics {
     std::uint64_t uid = 0;
     std::uint64_t send_buffer_bytes = 0, receive_buffer_bytes = 0;
     std::uint64_t dropped = 0; // messages that were not believed
-    std::uint64_t forged = 0;  // of them: those that another than the channel's peer has sent
+    std::uint64_t forged = 0;  // those of `dropped` that came by a way that is not the channel's
     unsigned queue_pairs = 0;
-    unsigned pooled = 0;      // of them: given back by connections, for others
-    std::uint64_t reused = 0; // taken from there, ever
+    unsigned pooled = 0;      // those of queue_pairs that no connection uses now
+    std::uint64_t reused = 0; // queue pairs taken from the pool, ever
     AdmissionStatistics admission;
-    unsigned parked = 0;     // channels without a connection, which have had one
+    unsigned parked = 0;     // channels whose connection has been given back
     std::uint64_t parks = 0; // ever
     connect::ControlCounters control;
     AdaptationStatistics adaptation;
     RingStatistics rings;
     std::vector<ChannelStatistics> channels;
     std::uint64_t transitions = 0;             // ever
-    std::vector<TransitionStatistics> history; // the latest of them, oldest first
+    std::vector<TransitionStatistics> history; // the latest of them, the oldest first
 };
 
-// The peer, for lines: "node7 rank 4", or its number.
+// The peer's name for log lines: "node7 rank 4", or its uid.
 [[nodiscard]] std::string describe(const Channel& channel);
 
-// DC: so many initiators could be made, of all rails; an adapter may have fewer than are wished for. RC: 0.
+// DC: the initiators that could be made, over all rails; an adapter may grant fewer than are configured. RC: 0.
 [[nodiscard]] std::size_t count_initiators(Interface& of);
 
 [[nodiscard]] inline const char* state_name(connect::State state) {

@@ -1,12 +1,12 @@
 // Channels by slot. Ownership: the table owns them.
 //
-// Threads: either side of Services::lock() adds one, with the lock held, while the data path looks others up without
-// it. So the table grows by publishing a larger copy. The old copies stay until the end; together they are smaller than
-// the last.
+// Threads: both the interface's and the handshake's thread add channels, with the lock held, while the data path looks
+// others up without it. So the table grows by publishing a larger copy. The old copies stay until the end; together
+// they are smaller than the last one.
 //
-// A channel stays where it is until the thread that progresses removes it, with the lock held. Then a channel that
-// matches nothing is in its place: nobody's. Slots are used again, the one that has been free for longest first. The
-// channel's id has another generation then, so what still comes for the one before is nobody's.
+// A channel keeps its slot until the thread that progresses removes it, with the lock held. The slot then holds
+// `nobody`, a channel that no id matches. Slots are used again, the one that has been free for longest first. The new
+// channel's id has another generation, so late messages for the old one find no channel.
 #pragma once
 
 #include <atomic>
@@ -23,19 +23,19 @@ class Channel;
 
 class ChannelTable {
 public:
-    static constexpr std::uint32_t kMaxSlots = kSlotMask; // the last one is nobody's
+    static constexpr std::uint32_t kMaxSlots = kSlotMask; // the last number is no channel's
 
     explicit ChannelTable(Channel& nobody) : nobody_(nobody) {}
 
-    // Any thread. A slot below size() holds a channel, or nobody's.
+    // Any thread. A slot below size() holds a channel, or `nobody`.
     [[nodiscard]] std::uint32_t size() const { return count_.load(std::memory_order_acquire); }
     [[nodiscard]] Channel* operator[](std::uint32_t slot) const {
         return slots_.load(std::memory_order_relaxed)[slot].load(std::memory_order_acquire);
     }
     [[nodiscard]] bool is_free(std::uint32_t slot) const { return (*this)[slot] == &nobody_; }
 
-    // With the lock held, all of them.
-    // The id for the channel that is added next; `random` gives the first generation of a slot. False: the table is
+    // The functions below need the lock.
+    // The id for the channel that is added next; `random` gives the first generation of a new slot. False: the table is
     // full.
     [[nodiscard]] bool next_id(std::uint32_t random, std::uint32_t& id) {
         const std::uint32_t slot = next_slot();
@@ -44,7 +44,7 @@ public:
         id = slot | generations_[slot] << kSlotBits;
         return true;
     }
-    // Another generation of a channel that keeps its slot.
+    // The id with another generation, for a channel that keeps its slot.
     [[nodiscard]] std::uint32_t renew_id(std::uint32_t id) {
         const std::uint32_t slot = id & kSlotMask;
         return slot | ++generations_[slot] << kSlotBits;
@@ -95,7 +95,7 @@ private:
     std::uint32_t capacity_ = 0;
     std::vector<std::unique_ptr<Slot[]>> copies_;
     std::vector<Owned> owned_;
-    std::vector<std::uint32_t> generations_; // of the channel that is in the slot, or of the next one
+    std::vector<std::uint32_t> generations_; // by slot: of the channel in it, or of the next one
     std::deque<std::uint32_t> free_;
 };
 

@@ -18,7 +18,7 @@ void Takeover::establish(Channel& channel) {
     channel.wiring.places = channel.wiring.prepared.count;
     channel.wiring.has_dc =
         std::ranges::any_of(connection.paths, [](const path::PathSpec& path) { return path.kind == path::Kind::dc; });
-    // A single path is the only one until another joins it: recover/joining.h.
+    // A single path is used as the only one until another joins it: recover/joining.h.
     const bool plain = !channel.wiring.has_dc && !connection.wants_tag();
     channel.wiring.path_count = plain && channel.wiring.places == connection.absent + 1 ? 1 : channel.wiring.places;
     channel.wiring.prepared.taken = true;
@@ -48,7 +48,7 @@ void Takeover::establish(Channel& channel) {
     if (channel.wiring.path_count == 1 && plain) {
         channel.wiring.only = channel.wiring.paths[0].queue[0];
         channel.wiring.only->sole = true;
-        // Completions teach nothing here: as few as keep the queue from filling.
+        // The scheduler learns nothing from completions here, so there are only as many as keep the queue from filling.
         channel.wiring.only->set_signal_interval(
             std::max(core_.config.signal_interval, std::min(64u, core_.config.send_depth / 4)));
     }
@@ -82,13 +82,13 @@ void Takeover::describe_self(Connection& connection) const {
     }
 }
 
-// Every rail talks to itself: no handshake, since we know both ends.
+// Each rail has a path to itself.
 void Takeover::connect_self(Channel& channel) {
     Connection& connection = channel.connection;
     connection.remote_id = channel.local_id;
     connection.paths.clear();
     connection.absent = 0;
-    // A rail that was down when it was opened may have no LID; it has no paths to others, either.
+    // A rail that is down may have no LID, and gets no path, unless all are down.
     const bool any_active = std::ranges::any_of(core_.rails, &verbs::Rail::active);
     for (const verbs::Rail& rail : core_.rails) {
         const auto i = static_cast<std::uint8_t>(rail.index);

@@ -1,4 +1,4 @@
-// Arguments of the transport's callers. The layouts of Iov, Completion and AmHandler are those of UCX's uct_iov_t,
+// Types of the arguments of operations. Iov, Completion and AmHandler have the layouts of UCX's uct_iov_t,
 // uct_completion_t and uct_am_handler_t (checked in uct_mp/ucx), so that the face passes pointers through.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace ucx_mp::channel {
 
-// As messages carry them: wire.h, AtomicRequest.
+// The values go over the wire: wire.h, AtomicRequest.
 enum class AtomicOp : std::uint8_t { add = 0, bit_and = 1, bit_or = 2, bit_xor = 3, swap = 4, compare_swap = 5 };
 
 inline constexpr unsigned kAmIds = 32;
-inline constexpr unsigned kMaxIov = 8; // entries of a zcopy operation; cut further by the devices' max_sge
+inline constexpr unsigned kMaxIov = 8; // entries of a zcopy operation; fewer if a device's max_sge is smaller
 
 struct Iov {
     void* buffer;
@@ -29,7 +29,7 @@ struct Iov {
     return total;
 }
 
-// Called when `count` has come down to 0; the first failure stays in `status`. Owned by the caller.
+// `callback` is called when `count` has come down to 0. `status` keeps the first failure. The caller owns it.
 struct Completion {
     void (*callback)(Completion*);
     int count;

@@ -1,13 +1,13 @@
-// A completed write is in the adapter's hands, perhaps not yet in the peer's memory. As long as the same adapter brings
-// whatever the peer is told next, the bus keeps the order (channel.h says what is assumed). With several adapters
-// something has to push: a marker before a message, a read before everything else.
+// When a write has completed the peer's adapter has it, but it may not be in the peer's memory yet. If the same adapter
+// brings the message that tells the peer, the bus keeps the order (channel.h says what is assumed). With several
+// adapters the writes must be pushed: a marker goes before a message, and a read before everything else.
 //
-// A read pushes the writes before it on its queue pair, which executes in order, so it is posted at once behind them:
-// one round trip for all paths together. It counts in the epoch in which it was asked for; a flush waits for it as for
-// any other operation. A read that is lost with its path is posted again when what the path has lost has been settled.
+// A read pushes the writes before it on its queue pair, which executes in order. So it is posted directly behind them,
+// and all paths together take one round trip. It counts in the epoch in which it was asked for, and a flush waits for
+// it as for any other operation. A read that is lost with its path is posted again when the path's losses are settled.
 //
-// Not ordered by any of this: memory of a GPU, which an adapter may reach by another way than the host's memory. That
-// would need a read of that very memory; so such memory is not advertised (ucx/md.cc).
+// GPU memory is not ordered by any of this, since an adapter may reach it by another route than the host's memory. A
+// read of that memory itself would be needed. So such memory is not advertised (ucx/md.cc).
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -17,13 +17,13 @@
 namespace ucx_mp::channel {
 
 namespace {
-constexpr double kSlow = 4; // so many times as long as their link needs, data are on their way
+constexpr double kSlow = 4; // a path is slow if its bytes under way take so many times as long as the link alone needs
 
 PathMask all_paths(const Channel& channel) { return (PathMask{1} << channel.wiring.path_count) - 1; }
 } // namespace
 
 void Visibility::note_devices(Channel& channel) {
-    // A port that has been down ever since brings nothing, so nobody can be told of anything over its adapter.
+    // A port that has never been up brings nothing, so the peer cannot be told of a write over its adapter.
     const auto device_bit = [](const path::RemoteRail& rail) { return rail.usable() ? 1u << rail.device : 0u; };
     const bool always = core_.config.read_back == ReadBack::always;
     unsigned theirs = 0, reached = 0;
@@ -37,8 +37,9 @@ void Visibility::note_devices(Channel& channel) {
     const bool overtakes = channel.wiring.path_count > 1 && (always || std::popcount(reached) > 1);
     const bool before = std::exchange(channel.visible.unseen_gate, overtakes ? gate::unseen : 0);
     if (!overtakes) return;
-    // Those of fences that were settled by completions, too. Writes of a lost path are visible before any that go by
-    // another path to the same adapter, and are visible if there is none (R84).
+    // From now on messages could overtake completed writes. So writes that have not been read back count as new, even
+    // if their fence was settled by completions. Writes of a lost path become visible before those of another path to
+    // the same adapter, which stands for them. If there is none they are visible (R84).
     for (const PathIndex path : schedule::each(before ? 0 : channel.visible.unread)) {
         const PathIndex over = channel.wiring.unsettled.damaged >> path & 1 ? path : beside(channel, path);
         if (over != kNoPath) channel.fences.put_paths |= PathMask{1} << over;
@@ -50,7 +51,7 @@ PathIndex Visibility::beside(const Channel& channel, PathIndex path) const {
     return channel.wiring.stands(path) ? path : twin_of(channel, path);
 }
 
-// Another one to the same adapter of the peer.
+// Another path to the same adapter of the peer, or kNoPath.
 PathIndex Visibility::twin_of(const Channel& channel, PathIndex path) const {
     for (PathIndex other = 0; other < channel.wiring.path_count; ++other)
         if (other != path && channel.wiring.stands(other) &&
@@ -59,7 +60,8 @@ PathIndex Visibility::twin_of(const Channel& channel, PathIndex path) const {
     return kNoPath;
 }
 
-// If all writes have completed, a marker over any path to the same adapter is behind them.
+// One path for each adapter that `paths` lead to. When all writes have completed, a marker over any path to their
+// adapter is behind them.
 PathMask Visibility::one_per_device(const Channel& channel, PathMask paths) const {
     const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
     PathMask chosen = 0;
@@ -77,7 +79,7 @@ PathMask Visibility::one_per_device(const Channel& channel, PathMask paths) cons
     return chosen;
 }
 
-// The next message becomes a fenced one (Sender::start_fenced), whose markers follow all writes posted so far.
+// The fenced message is sent by Sender::start_fenced(). Its markers follow all writes posted so far.
 void Visibility::mark_unseen(Channel& channel) {
     if (PathMask paths = std::exchange(channel.fences.put_paths, 0)) {
         const std::uint32_t writes_open =
@@ -97,15 +99,15 @@ void Visibility::settle_fence(Channel& channel) const {
     if (channel.visible.unseen_gate || channel.wiring.unsettled.damaged || fences.catch_up ||
         core_.config.read_back == ReadBack::always)
         return;
-    // Markers of it that have gone already are for no message: the next fence has another number.
+    // If markers of this fence were sent already, no message follows them. So the next fence gets another number.
     if (std::exchange(fences.marked_paths, 0)) fences.fence_number = fences.next();
     fences.fence_paths = 0;
     fences.marker_due = false;
 }
 
-// A marker is one more request here, and one more message there. While the data are on their way processors have the
-// time for it, unless these are few, or the peer is who everybody waits for: then what comes to it comes slowly over
-// all paths.
+// A marker is one more request here, and one more message there. While the data of the writes travel, both processors
+// have time for that. There is no such time if the data are few. Nor is it spent well if many sources send to the peer:
+// then data arrive slowly over all paths, and the peer's processor is what all wait for.
 bool Visibility::better_await(const Channel& channel) const {
     if (!channel.fences.drain_due || channel.fences.atomics_due || channel.visible.unseen_gate ||
         core_.config.read_back == ReadBack::always)
@@ -124,7 +126,7 @@ bool Visibility::better_await(const Channel& channel) const {
     }
     if (count < 2 || link <= 0) return false;
     const double request = core_.mover.descriptor_time(), markers = (count - 1) * request;
-    // Posting has taken some of the time.
+    // Posting has taken some of that time.
     const double on_their_way = std::max(0.0, bytes / link - count * request / 2);
     return markers > latency && (markers > latency + on_their_way || slowest > kSlow * bytes / link);
 }
@@ -148,7 +150,7 @@ void Visibility::hand_over(Channel& channel, PathIndex path) {
     if (!((fences.put_paths | fences.fence_paths | channel.visible.unread) & bit)) return;
     const PathIndex other = twin_of(channel, path);
     if (fences.fence_paths & bit) {
-        // A marker that the other one has had already is not behind these writes.
+        // A marker that the other path has carried already is not behind these writes.
         if (std::exchange(fences.marked_paths, 0)) fences.fence_number = fences.next();
         fences.fence_paths |= PathMask{1} << other;
     }
@@ -182,8 +184,8 @@ void Visibility::read_back(Channel& channel) {
     post_read_backs(channel);
 }
 
-// Writes lost with failed paths have gone again, perhaps to another adapter, whose path may fail in its turn. So
-// markers and fenced messages could come by any adapter. Before they go, everything is visible.
+// Lost writes have gone again, perhaps to another adapter, and that path may fail, too. So their markers and fenced
+// messages may come by any adapter. They wait until all paths have been read back and everything is visible.
 void Visibility::read_back_all(Channel& channel) {
     ++channel.wiring.unsettled.reading.count;
     add_read_back(channel, all_paths(channel), &channel.wiring.unsettled.reading);
@@ -206,7 +208,7 @@ void Visibility::post_read_backs(Channel& channel) {
 }
 
 bool Visibility::post_read_back(Channel& channel, Work& work) {
-    // Writes of its epoch that are still to be posted: the rest of a large one, or lost ones that go again.
+    // It must follow all writes of its epoch. Some may still be to be posted: the rest of a large one, or lost ones.
     if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return false;
     const auto age = [&](const Work& w) { return (w.epoch + kEpochs - channel.oldest_epoch) % kEpochs; };
     if (const Work* const write = channel.moving.pulled[0].first; write && age(*write) <= age(work)) return false;
@@ -217,8 +219,8 @@ bool Visibility::post_read_back(Channel& channel, Work& work) {
         const PathIndex path = beside(channel, written);
         const std::uint32_t key = path == kNoPath ? 0 : channel.connection.remote_rail(path).probe_key;
         if (key == 0) {
-            // No way leads to that adapter. Its writes have been acknowledged or settled with the peer since: taken to
-            // be placed.
+            // No path leads to that adapter any more. Its writes have completed, or were settled with the peer since
+            // then. They are taken to be visible.
             work.remote &= ~bit;
             continue;
         }
@@ -246,7 +248,7 @@ bool Visibility::finish_read_back(Channel& channel, Work& work) {
         return false;
     }
     --channel.moving.rdma_open;
-    // All writes but those posted since are visible, so messages need no markers for them.
+    // All writes but those posted since then are visible, so messages need no markers for them.
     if (--channel.visible.read_backs_open == 0 && good) channel.fences.put_paths &= channel.visible.unread;
     return true;
 }
@@ -258,8 +260,8 @@ void Visibility::read_back_lost(Channel& channel, Work& work) {
         work.tag = 1;
 }
 
-// Before all others: it belongs to the oldest epoch of them. The writes that were lost with the path may go again
-// anywhere, and another read back may have been asked for since: so over all paths.
+// It goes before all others, since it belongs to the oldest epoch. It goes over all paths: lost writes may go again
+// over any of them, and another read back may have been asked for since then.
 void Visibility::read_back_again(Channel& channel, Work& work) {
     auto& list = channel.visible.read_backs;
     work.open = 1;
@@ -288,7 +290,8 @@ void Visibility::read_backs_due_again() {
     }
 }
 
-// Others may have opened the device anew already; we have not then, and nobody reads here before we do.
+// Another interface may have opened the device again already. Until we do so, too, peers must not read through it, so
+// the key is 0.
 std::uint32_t Visibility::probe_key_of(const verbs::Rail& rail) const {
     verbs::RemoteKeys keys;
     probe_region.look_up(keys);

@@ -1,10 +1,11 @@
-// Completion is not visibility (PROTOCOL.md): which writes must be marked or read back before somebody is told of them.
+// A completed write may not be visible yet (PROTOCOL.md). This part knows which writes must be marked or read back
+// before the peer may be told of them.
 //
 // A marker goes before a message, a read back before everything else. Peers with one adapter need neither, unless
 // UCX_MP_READ_BACK=always says so.
 //
 // Callers: Sender before messages; Epochs before flushes and RDMA behind fences; recovery after a replay.
-// A read back counts in the epoch in which it was asked for. Requests without room are posted by a later progress.
+// A read back counts in the epoch in which it was asked for. If it finds no room, a later round of progress posts it.
 // Threads: the interface's; probe_key_of() with the lock held, for the handshake.
 #pragma once
 
@@ -16,38 +17,38 @@ class Visibility {
 public:
     explicit Visibility(Core& core) : core_(core) {}
 
-    // -- What is to be done for a peer
-    // After a change of the peer's rails, or of our paths.
+    // -- The peer's adapters
+    // Call it after a change of the peer's rails, or of our paths.
     void note_devices(Channel& channel);
-    // That path, or another one to the same adapter of the peer; kNoPath: none is up.
+    // `path` if it is up, else another one to the same adapter of the peer; kNoPath: none is up.
     [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const;
-    // Key of the memory that peers read; 0: there is none for this life of the rail's device.
+    // Key of probe_bytes through the rail's device; 0: there is none for this life of the device.
     [[nodiscard]] std::uint32_t probe_key_of(const verbs::Rail& rail) const;
 
     // -- Markers
     // The next message becomes a fenced one, if there are writes that it could overtake.
     void mark_unseen(Channel& channel);
-    // All writes have completed: with one adapter of the peer no message needs markers for them.
+    // All writes have completed. If the peer has one adapter, no message needs markers for them any more.
     void settle_fence(Channel& channel) const;
-    // Completions of the writes before the fence are sooner here than markers would be sent and collected.
+    // True: awaiting the completions of the writes before the fence is quicker than sending markers for them.
     [[nodiscard]] bool better_await(const Channel& channel) const;
-    // All that went there has completed: another path to the same adapter stands for its writes from now on.
+    // All that went over `path` has completed: another path to the same adapter takes over its part in fences.
     void hand_over(Channel& channel, PathIndex path);
-    // False: no other one can, or a fence that names the path is not over.
+    // False: no other path can, or a fence that names the path is not over.
     [[nodiscard]] bool can_hand_over(const Channel& channel, PathIndex path) const;
-    // A fenced message that nobody has acknowledged waits for a marker of this path.
+    // True: a fenced message that is not acknowledged names this path.
     [[nodiscard]] bool awaits_marker_of(const Channel& channel, PathIndex path) const;
 
     // -- Reads
-    void read_back(Channel& channel);     // over paths with writes since the last one; part of the present epoch
-    void read_back_all(Channel& channel); // over all paths: recovery
+    void read_back(Channel& channel);     // over paths with writes since the last one; in the present epoch
+    void read_back_all(Channel& channel); // over all paths; for recovery
     void read_back_lost(Channel& channel, Work& work);
     [[nodiscard]] bool finish_read_back(Channel& channel, Work& work); // false: it goes again
     void end_read_backs(Channel& channel, Status status);              // the channel fails
-    void read_backs_due_again();                                       // of Progress
+    void read_backs_due_again();                                       // Progress calls it for read_backs_due
 
     // -- What others read
-    std::vector<Channel*> read_backs_due; // what found no room
+    std::vector<Channel*> read_backs_due; // those with read backs that found no room
     // Bytes that peers read to push their writes into our memory.
     alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};
     verbs::Registration probe_region;
@@ -57,7 +58,7 @@ private:
     [[nodiscard]] PathMask one_per_device(const Channel& channel, PathMask paths) const;
     void add_read_back(Channel& channel, PathMask paths, Completion* completion);
     void post_read_backs(Channel& channel);
-    [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not now
+    [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not all of it could be posted now
     void read_back_again(Channel& channel, Work& work);
 
     Core& core_;

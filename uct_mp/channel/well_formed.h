@@ -1,7 +1,7 @@
-// Checks of a message of the data path, before anything in it is believed.
+// Checks a message of the data path, before anything in it is believed.
 //
-// Receiver checks once, before any number changes. Plain active messages are the exception: only their length matters,
-// and that is checked where they are received. Pure: the fuzzer calls it.
+// Receiver calls it once, before the message changes any state. Plain active messages are an exception: only their
+// length matters, and their receiver checks that itself. Pure code: the fuzzer calls it, too.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace ucx_mp::channel {
 
 inline constexpr unsigned kAmIdsOnWire = 32;
 
-// Says what is wrong with a message of `length` bytes (at least a header) between interfaces with these paths (bit i:
-// path i); null: nothing.
+// A text that says what is wrong with a message of `length` bytes (at least a header); null: nothing. `paths`: bit i is
+// set if the channel has path i.
 [[nodiscard]] inline const char* flaw_of(const std::byte* message, std::uint32_t length, std::uint64_t paths) {
     MessageHeader header;
     std::memcpy(&header, message, sizeof header);
@@ -60,7 +60,7 @@ inline constexpr unsigned kAmIdsOnWire = 32;
     return nullptr;
 }
 
-// The handler's part of a well-formed active message.
+// The length of the part of a well-formed active message that its handler gets.
 [[nodiscard]] inline std::uint32_t payload_bytes(const MessageHeader& header, std::uint32_t length) {
     return length - static_cast<std::uint32_t>(sizeof header) -
            (header.flags & flag::fenced ? static_cast<std::uint32_t>(sizeof(FenceTrailer)) : 0);

@@ -1,7 +1,7 @@
 // An operation under way that is more than one retained message: RDMA, zcopy messages, atomics, flushes.
 //
-// RDMA may be in stripes, and not all placed yet. A work keeps what a replay would need: the pieces of local memory,
-// the remote range and keys.
+// RDMA may be cut into stripes, and part of it may not be placed yet. A work keeps what a replay needs: the pieces of
+// local memory, the remote range and its keys.
 //
 // Ownership: the interface's pool (works.h). Its channel counts it in an epoch until it is done.
 // Threads: the interface's.
@@ -26,13 +26,13 @@ enum class WorkKind : std::uint8_t {
     get_bcopy,      // into the bounce buffer, then `unpack`
     adapter_atomic, // result into the bounce buffer, then to `unpack_arg` (if not null)
     message,        // zcopy message: its completion waits for acknowledgment and send completion
-    atomic,         // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
-    flush,          // a completion waiting for an epoch
+    atomic,         // executed by the target's process: waits for the acknowledgment (post) or the reply (fetch)
+    flush,          // a completion that waits for an epoch
     read_back,      // reads that push the writes before them into the peer's memory (visibility.h)
-    // recover/: part of another work (`unpack_arg`) on its way again
+    // recover/: part of another work (`unpack_arg`) that goes again
     replayed_put,
     replayed_get,
-    replayed_message, // a copy, in the bounce buffer; of which work, or null
+    replayed_message, // a copy in the bounce buffer; `unpack_arg`: the message's work, or null
 };
 
 struct LocalPiece {
@@ -48,20 +48,20 @@ struct Work {
     Buffer* bounce;         // given back at the end; may be null
     WorkKind kind;
     std::uint8_t epoch;
-    std::uint8_t pieces; // of local
-    std::uint8_t width;  // atomic: of the result
+    std::uint8_t pieces; // entries of `local`
+    std::uint8_t width;  // atomic: bytes of the result
     Status status;
-    std::uint32_t open;          // things that must happen before it is done
-    schedule::Transfer transfer; // put, get: what has been placed
-    std::uint64_t remote;        // read_back: the paths that it has still to read over, a mask
+    std::uint32_t open;          // completions and other events that are still to come; at 0 it is done
+    schedule::Transfer transfer; // put, get: size, and how much has been placed
+    std::uint64_t remote;        // the remote address; read_back: a mask of the paths that are still to be read over
     UnpackFn unpack;             // get_bcopy
-    void* unpack_arg;            // get_bcopy; atomic: result; replayed_*: the Work that this is a part of
-    std::uint32_t tag;           // atomic fetch; read_back: some read was lost, all is to be posted again
+    void* unpack_arg;            // get_bcopy; atomic: the result; replayed_*: the Work that this is a part of
+    std::uint32_t tag;           // atomic fetch: of the reply; read_back: 1 if some read was lost, so that all go again
     LocalPiece local[kMaxIov];
     verbs::RemoteKeys keys;
 };
 
-// Grows in chunks, gives nothing back before it ends.
+// The memory of works. It grows in chunks, and frees them only at the end.
 class WorkPool {
 public:
     [[nodiscard, gnu::always_inline]] Work* get() {
@@ -72,7 +72,7 @@ public:
         ++in_use_;
         return work;
     }
-    [[nodiscard]] bool at_hand() const { return free_ != nullptr; } // get() need not make any
+    [[nodiscard]] bool at_hand() const { return free_ != nullptr; } // get() needs no new memory
     void put(Work* work) {
         --in_use_;
         work->next = free_;
@@ -80,7 +80,7 @@ public:
     }
     [[nodiscard]] std::uint32_t in_use() const { return in_use_; }
 
-    // Those that are in use. Slow.
+    // Calls `fn` for each work that is in use. Slow: it looks at all works.
     template <class Fn> void for_each(const Fn& fn) {
         std::unordered_set<const Work*> unused;
         for (const Work* work = free_; work; work = work->next) unused.insert(work);

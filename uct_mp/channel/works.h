@@ -1,6 +1,6 @@
-// Operations under way that are more than one message: their pool, their beginning and their end.
+// The pool of works (work.h): how one begins and ends.
 //
-// Callers: whoever starts an operation takes a Work here. Whoever brings Work::open to 0 ends it.
+// Callers: a part that starts an operation takes a Work here. The part that brings Work::open to 0 ends it.
 // Ownership: the pool owns all works. Work::bounce is given back with its work.
 // Threads: the interface's. The user's completion is called inside finish() and finish_work().
 #pragma once
@@ -14,16 +14,16 @@ public:
     explicit Works(Core& core) : core_(core) {}
 
     // -- Operations
-    // It counts in the present epoch. `completion` may be null.
+    // The work counts in the present epoch. `completion` may be null.
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work);               // `open` has come to 0
-    static void finish(Core& core, Work& work); // the same, inline
+    static void finish(Core& core, Work& work); // the same, inline (settling.h)
 
     // -- What others read
     WorkPool pool;
 
 private:
-    [[nodiscard]] bool finish_unusual(Channel& channel, Work& work); // false: it is not over, after all
+    [[nodiscard]] bool finish_unusual(Channel& channel, Work& work); // false: it goes on, since a part goes again
 
     Core& core_;
 };

@@ -13,8 +13,8 @@ using connect::NewsKind;
 using connect::PathNews;
 
 namespace {
-constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of a wish
-constexpr Nanos kRest = 1'000'000; // the peer hears that nobody wants a path, and what it has sent there comes back
+constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // pauses before a wish is repeated
+constexpr Nanos kRest = 1'000'000; // the peer hears that the path is not wanted, and its requests there complete
 bool is_there(Phase phase) { return phase != Phase::absent && phase != Phase::ended; }
 bool same_route(const path::PathSpec& a, const path::PathSpec& b) {
     return a.client_rail == b.client_rail && a.server_rail == b.server_rail && a.client_bits == b.client_bits &&
@@ -71,7 +71,7 @@ void Demand::set_wish(Channel& channel, Service service) {
     tell_wish(channel);
 }
 
-// Until it is answered. No bound: a peer that lives answers, and a channel whose peer is dead fails.
+// Repeats the wish until it is answered. There is no bound: a live peer answers, and a dead peer's channel fails.
 void Demand::tell_wish(Channel& channel) {
     Wishes& wishes = channel.wiring.recovery->wishes;
     {
@@ -91,7 +91,8 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
     if (number != wishes.number) return;
     if (wishes.answered) {
         if (taken) return;
-        // It was granted, and is not any more. Our next number tells that we know. (Or a copy: one message too much.)
+        // The peer takes back what it had granted. Our next number tells it that we know. If this is only a copy of an
+        // earlier refusal, one message too many is sent.
         wishes.why = channel::Reason::refusal;
         set_wish(channel, Service::shared);
         wishes.refused = true;
@@ -99,7 +100,7 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
     }
     if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
     wishes.answered = true;
-    if (wishes.ours == Service::rc) wishes.refused = !taken; // else it stays refused: we have only said that we know
+    if (wishes.ours == Service::rc) wishes.refused = !taken; // else this wish only said that we know of the refusal
     wishes.switches += taken;
     if (!taken) wishes.ours = Service::shared, wishes.why = channel::Reason::refusal;
     refresh(channel);
@@ -107,7 +108,7 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
 
 // Each number has one verdict, and every copy gets it.
 void Demand::take_wish(Channel& channel, const connect::ServiceWish& wish) {
-    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return; // it will be repeated
+    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return; // the peer repeats it
     Wishes& wishes = channel.wiring.recovery->wishes;
     if (static_cast<std::int32_t>(wish.number - wishes.heard) < 0) return;
     if (wish.number != wishes.heard) {
@@ -145,7 +146,7 @@ void Demand::revoke(Channel& channel) {
     refresh(channel);
 }
 
-// Until the peer's next number comes; as a wish.
+// Repeated like a wish, until the peer's next number comes.
 void Demand::tell_revoked(Channel& channel) {
     Wishes& wishes = channel.wiring.recovery->wishes;
     {
@@ -208,12 +209,12 @@ bool Demand::is_void(const Channel& channel, const PathNews& open) const {
     if (!channel.connection.server || !is_on_demand(channel, open.path) || !channel.wiring.recovery) return false;
     const Phase phase = channel.wiring.paths[open.path].phase;
     if (phase == Phase::absent && !is_wanted(channel)) return true;
-    // It has been made void before, and what we said was lost.
+    // It was made void before, and our message about that was lost.
     return (phase == Phase::absent || phase == Phase::reopening) &&
            open.life == channel.wiring.recovery->paths[open.path].life;
 }
 
-// It would offer it for ever. In this life nothing has been sent, by neither side.
+// Without this answer the client would repeat its offer for ever. Neither side has sent anything in this life.
 void Demand::void_life(Channel& channel, const PathNews& news) {
     PathRecovery& r = channel.wiring.recovery->paths[news.path];
     if (news.life == r.life + 1) {
@@ -244,8 +245,8 @@ void Demand::refresh(Channel& channel) {
         all_.joining.join_paths(channel);
     } else {
         for (PathIndex path = 0; path < channel.wiring.places; ++path) {
-            // A client that has offered a life goes on until the server has taken or refused it, also if its half is
-            // gone: the server would wait for it.
+            // A client that has offered a life goes on until the server has taken or refused it, even if the client's
+            // half is gone. Else the server might wait in that life.
             if (!is_on_demand(channel, path) || channel.wiring.paths[path].phase != Phase::reopening) continue;
             if (!channel.wiring.recovery->paths[path].offered) give_back(channel, path);
         }
@@ -256,7 +257,7 @@ void Demand::refresh(Channel& channel) {
 
 bool Demand::is_of_use(const Channel& channel, PathIndex path) const {
     const std::vector<path::PathSpec>& paths = channel.connection.paths;
-    PathMask there = 0, twins = 0; // of DC, whether they work just now or not
+    PathMask there = 0, twins = 0; // paths of DC, whether they work just now or not
     for (PathIndex dc = 0; dc < channel.wiring.places; ++dc) {
         if (paths[dc].kind != path::Kind::dc || !is_there(channel.wiring.paths[dc].phase)) continue;
         there |= PathMask{1} << dc;
@@ -275,7 +276,8 @@ PathMask Demand::twins(const Channel& channel, PathIndex path) const {
     return found;
 }
 
-// All at once: half of the routes by DC and half of them by RC would be compared with each other as if they differed.
+// All routes change between DC and RC at once. The scheduler compares paths, and would take the difference between RC
+// and DC for one between routes.
 PathMask Demand::spares(const Channel& channel) const {
     PathMask rc_up = 0, dc_up = 0, beside_rc = 0;
     for (PathIndex path = 0; path < channel.wiring.places; ++path) {
@@ -296,7 +298,8 @@ PathMask Demand::spares(const Channel& channel) const {
 
 // -- Giving back
 
-// Each takes a receive of a peer that may compute, beyond its window (Adapter::kControl): so later and later.
+// Each request takes a receive buffer of the peer beyond its window (Adapter::kControl), and a peer that computes gives
+// none back. So the pauses between requests double.
 void Demand::ask_for_acknowledgment(Channel& channel) {
     Wishes& wishes = channel.wiring.recovery->wishes;
     const Nanos now = core_.services.now();
@@ -305,8 +308,8 @@ void Demand::ask_for_acknowledgment(Channel& channel) {
     wishes.ask_at = now + (kRest << std::min(wishes.asked++, 30u));
 }
 
-// Nothing of ours is under way there, or was and has not been acknowledged by the peer; and no write there is still to
-// be marked or read back that no other path can stand for.
+// True: nothing of ours is under way on the path, and the peer has acknowledged all messages that took it. If writes
+// there still need a marker or a read back, another path can take that over.
 bool Demand::is_quiet(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
     if (!queue.idle()) {
@@ -340,7 +343,7 @@ bool Demand::retire(Channel& channel, unsigned& many) {
     return all;
 }
 
-// Not at once: the peer's last requests there would be lost, and go again.
+// A path is kept for kRest after it was last wanted. Else the peer's last requests there would be lost and go again.
 void Demand::trim() {
     trim_due = false;
     const Nanos now = core_.services.now();

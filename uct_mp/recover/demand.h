@@ -1,13 +1,14 @@
 // Paths of RC that come and go (PROTOCOL.md, "RC that comes and goes").
 //
-// A channel between two interfaces with DC targets has places for RC over the routes of its DC paths. They are absent
-// until one side wishes that the peer's messages come over RC, and the peer agrees. While either direction has RC both
-// use it, and the DC paths over the same routes are spare. When neither wants it any more the path is spare itself, and
-// connected: to want it again costs no command. Beyond AdaptConfig::pool those that have not been wanted for longest
-// end as a path ends that has failed, but with nothing under way; then they are absent again.
+// A channel between two interfaces with DC targets has places for RC paths over the routes of its DC paths. They are
+// absent until one side wishes to get the peer's messages over RC, and the peer agrees. While one side wishes so, both
+// directions use RC, and the DC paths over the same routes are spare. When neither side wishes it any more, the RC
+// paths are spare. They stay connected, so that RC costs no command when it is wanted again. If more than
+// AdaptConfig::pool RC paths are kept, those that have been unwanted for longest are given up. Such a path ends like a
+// failed one, but with nothing under way, and is absent again.
 //
-// Callers: Observer (wishes), Exchange, Failure, Joining and Replay where the phase of a path is concerned.
-// Threads: the interface's. It takes the lock for the control plane.
+// Callers: Observer (wishes); Exchange, Failure, Joining and Replay about the phase of a path.
+// Threads: the interface's. Calls into the control plane take the lock.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -24,47 +25,48 @@ public:
     Status serve_by(Channel& channel, adapt::Service service, channel::Reason why); // Interface::serve_by
     void take_wish(Channel& channel, const connect::ServiceWish& wish);
     void take_verdict(Channel& channel, std::uint32_t number, bool taken);
-    // The peer loses what it was granted, and may ask again.
+    // Takes back the RC that the peer was granted. The peer may ask again.
     void revoke(Channel& channel);
     [[nodiscard]] channel::Served served(const Channel& channel) const;
-    // Either direction has RC, or will have.
+    // At least one side wants RC.
     [[nodiscard]] bool is_wanted(const Channel& channel) const;
-    // ... and both sides know: before that nothing is made, since the peer may refuse.
+    // ... and the other side agrees. No path is made before that, since the peer may refuse.
     [[nodiscard]] bool is_agreed(const Channel& channel) const;
 
     // -- Paths
     [[nodiscard]] bool is_on_demand(const Channel& channel, PathIndex path) const {
         return channel.connection.paths[path].on_demand;
     }
-    // Absent now, and there has been a life of it: what had arrived may still be asked for.
+    // The path has lived before, so the peer may still ask what arrived in its last life.
     [[nodiscard]] bool was_there(const Channel& channel, PathIndex path) const;
-    // Its route carries traffic over DC: the path of DC has joined, and is not spare beside those of other rails.
+    // The DC path over the same route has joined, and is not spare beside paths over other rails.
     [[nodiscard]] bool is_of_use(const Channel& channel, PathIndex path) const;
-    // Settled, and nobody wants it: give_back() instead of opening it again.
+    // True: nobody wants the path. Once it is settled, it is given back instead of opened again.
     [[nodiscard]] bool lets_go(const Channel& channel, PathIndex path) const;
-    void give_back(Channel& channel, PathIndex path); // its queue pair; it is absent then
-    // Server: the client offers a life that we do not want, or that is over here. It hears that it is over.
+    // Gives the path's queue pair back. The path is absent then.
+    void give_back(Channel& channel, PathIndex path);
+    // Server: the client offers a life that nobody wants, or that is over here. void_life() tells the client so.
     [[nodiscard]] bool is_void(const Channel& channel, const connect::PathNews& open) const;
     void void_life(Channel& channel, const connect::PathNews& news);
-    // After is_wanted() or the phase of a path has changed: paths join, or are left.
+    // Call it when is_wanted() or the phase of a path has changed. Paths join, or are given back.
     void refresh(Channel& channel);
-    // The path of the other kind, over the same route.
+    // The paths of the other kind (RC or DC) over the same route.
     [[nodiscard]] PathMask twins(const Channel& channel, PathIndex path) const;
-    // Those that carry nothing while there are others.
+    // The paths that are spare now: the RC paths, or the DC paths beside them.
     [[nodiscard]] PathMask spares(const Channel& channel) const;
-    // Called by set_phase().
+    // Keeps `kept` up to date. Called by Failure::set_phase().
     void count(const Channel& channel, PathIndex path, Phase from, Phase to);
-    // Its wishes end with it.
+    // The channel has failed: drops its wishes and their timers.
     void forget(Channel& channel);
-    // Too many are kept: those that have not been wanted for longest go.
+    // Gives up the paths that have been unwanted for longest, if too many are kept.
     void trim();
 
     // -- What others read
-    unsigned in_use = 0; // peers that RC is wanted for
-    unsigned kept = 0;   // paths of RC on demand that are not absent
+    unsigned in_use = 0; // peers for which RC is wanted
+    unsigned kept = 0;   // RC paths on demand that are neither absent nor ended
     bool trim_due = false;
     Services::Timer trim_timer = 0;
-    unsigned delays = 0; // looks in a row in which something could not be given back yet
+    unsigned delays = 0; // calls of trim() in a row that had to leave a path for later
 
 private:
     [[nodiscard]] unsigned places(const Channel& channel) const;
@@ -75,7 +77,7 @@ private:
     void stop_revoking(Channel& channel);
     [[nodiscard]] bool is_quiet(Channel& channel, PathIndex path);
     void ask_for_acknowledgment(Channel& channel);
-    [[nodiscard]] bool retire(Channel& channel, unsigned& many); // false: later again
+    [[nodiscard]] bool retire(Channel& channel, unsigned& many); // false: some path is still busy, try later
 
     Core& core_;
     Members& all_;

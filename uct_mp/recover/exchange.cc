@@ -1,4 +1,3 @@
-// News between both sides: how much had arrived (path_down), and how a path is made anew (path_open, path_opened).
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
@@ -45,14 +44,14 @@ void Exchange::ask(Channel& channel, PathIndex path) {
         return all_.failure.list_recovering(channel);
     }
     tell_peer(channel, NewsKind::down, r.mine, r.attempts);
-    // Without any path nothing goes on before the answer.
+    // If no path is usable, nothing goes on before the answer: ask more often.
     const bool needed = channel.wiring.scheduler->paths().usable() == 0;
     const Nanos most = needed ? core_.config.recovery.max_needed_interval : core_.config.recovery.max_ask_interval;
     const Nanos wait = doubled(core_.config.recovery.ask_interval, r.attempts++, most);
     set_path_timer(channel, path, now + wait, [this](Channel& c, PathIndex p) { ask(c, p); });
 }
 
-// DC. The other half of a path of RC learns it by our path_down.
+// Only DC needs it: with RC the peer hears our path_down.
 void Exchange::tell_gone(Channel& channel, PathIndex path) {
     if (channel.wiring.paths[path].kind != path::Kind::dc || channel.self) return;
     tell_peer(channel, NewsKind::down, {.path = path, .answer = true, .gone = true, .end = {}}, question_attempts++);
@@ -60,7 +59,7 @@ void Exchange::tell_gone(Channel& channel, PathIndex path) {
 
 void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
-    // One that was there before, on demand: the peer may not have heard our answer.
+    // An absent path on demand may have lived before, and the peer may have missed our answer about that life.
     if (all_.joining.is_absent(channel, path) && !all_.demand.was_there(channel, path)) return;
     if (channel.wiring.paths[path].kind == path::Kind::dc) {
         if (news.gone) {
@@ -75,7 +74,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
             r.theirs_known = true;
             all_.failure.list_recovering(channel);
         } else {
-            // Answered when our completion queues have been seen empty: a marker may lie there.
+            // Answered when all that has come is handled: a marker of this path may still lie in a completion queue.
             questions.push_back({.channel = &channel,
                                  .id = channel.local_id,
                                  .path = path,
@@ -86,10 +85,10 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         return;
     }
     PathRecovery& r = all_.failure.recovery_of(channel).paths[path];
-    if (static_cast<std::int32_t>(news.life - r.life) < 0) return; // of an older life, long settled
+    if (static_cast<std::int32_t>(news.life - r.life) < 0) return; // an older life, long settled
     if (news.life != r.life) {
-        // The server gave up the life that we were about to accept: nothing has been sent in it. Our offer to it may be
-        // gone, with its adapter.
+        // The server has given up the next life before we entered it, so nothing has been sent in it. The half that we
+        // offered may be gone with its adapter.
         if (news.life != r.life + 1 || channel.wiring.paths[path].phase != Phase::reopening || !r.offered) return;
         r.life = news.life;
         const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
@@ -97,15 +96,16 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         r.order = 0;
         r.offered = false;
         r.mine.life = r.life;
-        r.mine.psn = connect::kUnknownPsn; // it has nothing to ask
+        r.mine.psn = connect::kUnknownPsn; // the server has sent nothing that this could settle
         r.theirs = news;
         all_.demand.refresh(channel);
-        // Nothing was armed while its commands were under way.
+        // No timer runs if commands for this life were under way.
         if (channel.wiring.paths[path].phase == Phase::reopening) schedule_open(channel, path);
     } else if (channel.wiring.paths[path].phase == Phase::up || channel.wiring.paths[path].phase == Phase::half) {
-        // It was quiet there. So what it says it has is known now, and need not go again.
+        // The peer gives up an unwanted path when nothing of its own is under way there. Its acknowledgment is taken
+        // first, so that path_failed() does not send again what has arrived.
         if (news.home) core_.receiver.take_ack(channel, news.delivered);
-        if (!core_.failures.recoverable(channel)) return; // by the user, in a callback
+        if (!core_.failures.recoverable(channel)) return; // a callback of the user has ended it
         r.retired = news.home;
         all_.failure.path_failed(channel, path, "the other side has given it up", false);
     }
@@ -123,7 +123,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
 
 void Exchange::answer_questions() {
     for (const Question& question : std::exchange(questions, {})) {
-        ++core_.recovery_steps; // progress is wanted
+        ++core_.recovery_steps; // the caller of progress() shall call again
         if (!core_.rounds.looked_since(question.round)) {
             questions.push_back(question);
             continue;
@@ -146,7 +146,6 @@ void Exchange::answer_questions() {
 
 // -- Making it anew
 
-// RC: the client does.
 bool Exchange::may_open(const Channel& channel, PathIndex path) const {
     return channel.wiring.paths[path].kind == path::Kind::dc || channel.self || !channel.connection.server;
 }
@@ -154,8 +153,8 @@ bool Exchange::may_open(const Channel& channel, PathIndex path) const {
 void Exchange::schedule_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     if (!may_open(channel, path)) return;
-    // A path that keeps failing soon after its return is left alone for longer and longer; not if it is needed: any
-    // path is better than none.
+    // A path that keeps failing soon after its return is held down for longer and longer. If no path is usable it is
+    // not held down: any path is better than none.
     const bool needed = channel.wiring.scheduler->paths().usable() == 0;
     const Nanos hold = r.flaps && !needed
                            ? doubled(core_.config.recovery.hold_down, r.flaps - 1, core_.config.recovery.max_hold_down)
@@ -170,7 +169,7 @@ Nanos Exchange::pause_between_tries(const Channel& channel, const PathRecovery& 
                    needed ? core_.config.recovery.max_needed_interval : core_.config.recovery.max_open_interval);
 }
 
-// `qp` becomes the queue pair of the path, in RTS.
+// Connects `qp` (to RTS) and makes it the path's queue pair. False: it could not be connected.
 bool Exchange::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                             const connect::LocalEnd& theirs) {
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
@@ -207,7 +206,7 @@ void Exchange::use_half(Channel& channel, PathIndex path, verbs::QueuePair qp, c
 
 void Exchange::time_to_open(Channel& channel, PathIndex path) {
     const PathRecovery& r = channel.wiring.recovery->paths[path];
-    if (r.next) return try_open(channel, path); // without commands
+    if (r.next) return try_open(channel, path); // needs no command
     all_.jobs.add_path_job(channel, Job::What::open, {.path = path, .end = {}});
 }
 
@@ -218,13 +217,13 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
     if (!all_.reopening.is_ready(channel, path))
         return set_path_timer(channel, path, core_.services.now() + core_.config.recovery.open_interval,
                               [this](Channel& c, PathIndex p) { time_to_open(c, p); });
-    if (r.order) return; // under way
+    if (r.order) return; // its command is under way
     if (!dc && !r.next && is_aside(channel, path)) return make_aside(channel, path);
     if (!dc && !r.next) {
         r.next = core_.ends.make_half(core_.rails[channel.wiring.paths[path].rail], LogLevel::debug);
         if (r.next) r.next_end = {r.next->qp_num, random_psn()};
     }
-    if (channel.self) { // nobody to ask: what does not work fails again
+    if (channel.self) { // no peer to ask: a path that does not work fails again
         if ((dc && all_.joining.address_target(channel, path)) ||
             (r.next && connect_half(channel, path, r.next, r.next_end, r.next_end))) {
             ++r.life;
@@ -232,10 +231,10 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
         }
         r.next.reset();
     } else if (dc || r.next) {
-        if (r.port) tell_gone(channel, path); // it may not have heard
+        if (r.port) tell_gone(channel, path); // again, since the first message may have been lost
         const PathNews open{.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end};
         if (!tell_over_path(channel, NewsKind::open,
-                            open)) { // many others want to, too: soon again, not later and later
+                            open)) { // no room, others send, too: try soon, without a growing pause
             constexpr Nanos kSoon = 100'000;
             return set_path_timer(channel, path, core_.services.now() + kSoon,
                                   [this](Channel& c, PathIndex p) { time_to_open(c, p); });
@@ -247,22 +246,22 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
                    [this](Channel& c, PathIndex p) { time_to_open(c, p); });
 }
 
-// The route works in this direction; the answer takes the same one back.
+// The path_open has come over the path, so its route works in this direction. The answer takes the same route back.
 void Exchange::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     const bool client = !dc && !channel.connection.server;
-    if (!all_.reopening.is_ready(channel, path)) return; // it will ask again
+    if (!all_.reopening.is_ready(channel, path)) return; // the peer repeats it
     if (all_.demand.is_void(channel, news)) return all_.demand.void_life(channel, news);
-    // Whether a network is routed to another the client has decided.
+    // routed = true: the client has decided whether one IP network reaches another.
     if (all_.joining.is_absent(channel, path) && !client && all_.joining.may_join(channel, path, true)) {
-        if (!all_.joining.has_places(channel)) return; // it will ask again
+        if (!all_.joining.has_places(channel)) return; // the peer repeats it
         all_.joining.join(channel, path);
     }
     if (dc) {
         tell_over_path(channel, NewsKind::opened, {.path = path, .life = news.life, .end = {}});
         if (!channel.wiring.recovery || channel.wiring.paths[path].phase != Phase::reopening) return;
-        channel.wiring.recovery->paths[path].attempts = 0; // ours may work again as well
+        channel.wiring.recovery->paths[path].attempts = 0; // our direction may work again, too
         return schedule_open(channel, path);
     }
     if (!channel.wiring.recovery || !channel.connection.server) return;
@@ -270,10 +269,10 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
     const bool again = channel.wiring.paths[path].phase == Phase::half && news.life == r.life &&
                        news.end.qp_number == r.their_end.qp_number && news.end.psn == r.their_end.psn;
     if (!again) {
-        // Both must have heard what had arrived before: else the client has not, and this is not for us.
-        // Or it could not connect the half that it had offered, and has made another.
+        // The client could not connect the half that it had offered, and has made another.
         if (channel.wiring.paths[path].phase == Phase::half && news.life == r.life)
             return all_.failure.path_failed(channel, path, "the client offers another queue pair", false);
+        // A new life begins only when both sides know what had arrived in the last one.
         if (channel.wiring.paths[path].phase != Phase::reopening || news.life != r.life + 1) return;
         if (is_aside(channel, path)) return connect_aside(channel, path, nullptr, {0, random_psn()}, news);
         verbs::QueuePair qp = core_.ends.make_half(core_.rails[channel.wiring.paths[path].rail], LogLevel::debug);
@@ -285,7 +284,7 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
     tell_over_path(channel, NewsKind::opened, {.path = path, .life = r.life, .end = channel.connection.ends[path]});
 }
 
-// Server: it waits for the client's first message.
+// Server: our half is connected. Nothing is sent on it before the client's first message has come.
 void Exchange::half_is_there(Channel& channel, const PathNews& open) {
     PathRecovery& r = channel.wiring.recovery->paths[open.path];
     r.life = open.life;
@@ -309,12 +308,12 @@ void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
     if (is_aside(channel, path)) return connect_aside(channel, path, std::move(r.next), r.next_end, news);
     if (!connect_half(channel, path, r.next, r.next_end, news.end)) {
         r.next.reset();
-        return; // the timer tries again; the server hears of it from our next end
+        return; // the timer offers another half, and the server then gives this one up
     }
     both_are_there(channel, news);
 }
 
-// Client.
+// Client: both halves are connected.
 void Exchange::both_are_there(Channel& channel, const PathNews& opened) {
     PathRecovery& r = channel.wiring.recovery->paths[opened.path];
     r.life = opened.life;
@@ -324,8 +323,7 @@ void Exchange::both_are_there(Channel& channel, const PathNews& opened) {
     path_is_up(channel, opened.path);
 }
 
-// The first thing on the new queue pair: the server may send when it has come. Again from Replay::recover() if there is
-// no room.
+// The server sends nothing on the new queue pair before this message has come.
 void Exchange::greet(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     const PathUpBody body{r.life};
@@ -347,7 +345,7 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     if (recovery.partition) core_.services.cancel(std::exchange(recovery.partition, 0));
     const bool alone = channel.wiring.scheduler->paths().usable() == 0;
     all_.failure.set_phase(channel, path, Phase::up);
-    channel.wiring.paths[path].stale = 0; // the watchdog's looks were at the life before
+    channel.wiring.paths[path].stale = 0; // the watchdog counted looks at the life before
     r.probed_since = 0;
     r.port = r.retired = false;
     r.came_up = now;
@@ -368,7 +366,6 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     resume(channel);
 }
 
-// Acknowledgments, requests for them and waiting works may have been lost or stuck.
 void Exchange::resume(Channel& channel) {
     core_.sender.owe_ack(channel, true);
     if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1;
@@ -387,14 +384,14 @@ void Exchange::take_news(Channel& channel, NewsKind kind, const PathNews& news) 
         if (channel.wiring.recovery)
             all_.jobs.add_path_job(channel, open ? Job::What::take_open : Job::What::take_opened, news);
         else if (open)
-            on_path_open(channel, news); // DC answers; RC has nothing to say
+            on_path_open(channel, news); // DC answers; RC has no path to open while none has failed
         return;
     }
     case NewsKind::probed:
         if (news.home) return all_.migration.home_answers(channel, news.path);
         if (channel.wiring.recovery) channel.wiring.recovery->answered_at = core_.services.now();
         return all_.watchdog.path_answers(channel, news.path);
-    case NewsKind::probe: // it has come over the very path, which we are waiting for, perhaps
+    case NewsKind::probe: // it has come over the path itself: if we try to open that path, try now
         if (!news.home && channel.wiring.recovery && channel.wiring.paths[news.path].phase == Phase::reopening) {
             channel.wiring.recovery->paths[news.path].attempts = 0;
             schedule_open(channel, news.path);
@@ -403,10 +400,10 @@ void Exchange::take_news(Channel& channel, NewsKind kind, const PathNews& news) 
     }
 }
 
-// -- The control plane, which another thread may be using
+// -- Calls into the control plane, which another thread may be using
 
-// Over a path that works, as far as we know; now and then over any route. Not over the path that it is about: it is up
-// here perhaps (DC, silent loss), but one side has given it up.
+// The path that the news is about is avoided. It may count as usable here (DC, silent loss), but one side has given it
+// up.
 void Exchange::tell_peer(Channel& channel, NewsKind kind, const PathNews& news, unsigned attempt) {
     constexpr unsigned kOther = 4;
     PathMask usable = channel.wiring.scheduler->paths().usable();

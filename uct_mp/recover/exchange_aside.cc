@@ -1,5 +1,6 @@
-// Halves of paths on demand: what exchange.cc does in one go, in two, since the commands are paid aside. Meanwhile
-// anything may happen to the path; an order that is not the path's any more ends in nothing.
+// Halves of paths on demand. Another thread runs their commands, so each step of exchange.cc is split in two: an order,
+// and what follows when it is done. Anything may happen to the path in between. The result of an order that the path
+// does not want any more is given back.
 #include <mutex>
 #include <utility>
 
@@ -31,12 +32,12 @@ PathRecovery* Exchange::finish(const Ordered& order, Phase phase) {
 void Exchange::try_again(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     ++r.attempts;
-    if (!may_open(channel, path)) return; // the client will
+    if (!may_open(channel, path)) return; // the client tries
     set_path_timer(channel, path, core_.services.now() + pause_between_tries(channel, r),
                    [this](Channel& c, PathIndex p) { time_to_open(c, p); });
 }
 
-// Client, before it offers it.
+// Client: makes the half that it will offer.
 void Exchange::make_aside(Channel& channel, PathIndex path) {
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
     core_.halves.make(rail, [this, rail, order = new_order(channel, path)](verbs::QueuePair half) {
@@ -49,12 +50,12 @@ void Exchange::make_aside(Channel& channel, PathIndex path) {
     });
 }
 
-// The news' end belongs to our half. Server: it has none yet.
+// Connects our half with the end in `news`. The server passes no half: one is made.
 void Exchange::connect_aside(Channel& channel, PathIndex path, verbs::QueuePair half, connect::LocalEnd ours,
                              const PathNews& news) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     const bool same = news.end.qp_number == r.their_end.qp_number && news.end.psn == r.their_end.psn;
-    if (r.order && same) return; // a copy
+    if (r.order && same) return; // a copy: the command for it is under way
     r.their_end = news.end;
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
     const verbs::RemoteEnd remote = core_.ends.remote_end(channel.connection, channel.connection.paths[path], news.end);
@@ -77,13 +78,13 @@ void Exchange::connect_aside(Channel& channel, PathIndex path, verbs::QueuePair 
                          });
 }
 
-// Its queue pair is with whoever ends it, meanwhile; what has come by it counts by its number. Nothing is under
-// way there, and nothing is posted.
+// While the other thread ends the queue pair, our queue has none. Messages that came by it are still known by its
+// number. Nothing is under way there, and nothing is posted.
 bool Exchange::end_aside(Channel& channel, PathIndex path) {
     if (!is_aside(channel, path) || !channel.wiring.recovery || !channel.wiring.recovery->paths[path].retired)
         return false;
     SendQueue& queue = *channel.wiring.paths[path].own[0];
-    if (!queue.qp || !queue.idle()) return false; // completions must find the queue as long as the pair is there
+    if (!queue.qp || !queue.idle()) return false; // completions that are still to come need the queue pair
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
     const bool asks = core_.tells_packet_numbers(static_cast<std::uint8_t>(rail.device));
     core_.halves.retire(std::move(queue.qp), rail, asks,

@@ -1,4 +1,3 @@
-// A path fails: nothing more is posted there, what was posted comes back, and everything finds its list.
 #include <algorithm>
 #include <cassert>
 #include <cinttypes>
@@ -23,7 +22,7 @@ Recovery& Failure::recovery_of(Channel& channel) {
 }
 
 namespace {
-// The scheduler's state of a path. `asking` is as before: nothing may be sent there.
+// The scheduler's state of a path in this phase. None: the state stays as it is.
 std::optional<schedule::PathState> state_in(Phase phase) {
     switch (phase) {
     case Phase::up:
@@ -42,8 +41,8 @@ std::optional<schedule::PathState> state_in(Phase phase) {
     return {};
 }
 
-// Progress looks everywhere meanwhile. Not for a place on demand that is being opened: timers and mail do that, and
-// traffic goes on over DC.
+// While such a path exists Core::alert stays set, so that each round of progress looks everywhere. A path on demand
+// that is being opened does not need that: timers and mail move it on, while traffic goes over DC.
 bool is_away(Phase phase, bool on_demand) {
     if (on_demand && (phase == Phase::reopening || phase == Phase::half)) return false;
     return phase != Phase::up && phase != Phase::absent && phase != Phase::ended;
@@ -61,7 +60,7 @@ void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
     phase = to;
     core_.alert = true;
     ++core_.recovery_steps;
-    if (channel.wiring.recovery->paths[path].stays) return; // traffic goes on there
+    if (channel.wiring.recovery->paths[path].stays) return; // the path stays in use, so the scheduler's state stays
     if (const auto state = state_in(to)) channel.wiring.scheduler->set_state(path, *state);
 }
 
@@ -91,11 +90,11 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     list_recovering(channel);
     switch (channel.wiring.paths[path].phase) {
     case Phase::draining:
-        // A shared initiator has been ended just now: until then packets were sent.
+        // A shared initiator has been ended just now, and it sent packets of this path until then.
         if (dc) r.not_before = now + core_.config.recovery.packet_lifetime;
         [[fallthrough]];
     case Phase::asking:
-        // mp_dc: a path that carried on has lost more; the question has to be asked anew.
+        // mp_dc: a path that stayed in use has lost more, so the peer must be asked anew.
         if (!dc || !r.stays) return;
         break;
     case Phase::reopening:
@@ -114,18 +113,19 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     r.round = core_.rounds.looks;
     r.attempts = 0;
     if (dc) ++r.life;
-    // A path that nobody wants has nothing under way: then no fence waits for the peer, which may not make progress for
-    // long. (It may have failed by itself since it was found so.)
+    // A path that nobody wants has nothing under way. Another path takes over its part in fences, so that no fence
+    // waits for the peer, which may make no progress for long. (The path may also have failed by itself since
+    // Demand::trim() chose it. So all is checked again.)
     const SendQueue* const own = channel.wiring.paths[path].own[0].get();
     if (r.retired && own && own->idle() && core_.visibility.can_hand_over(channel, path))
         core_.visibility.hand_over(channel, path);
     else
         channel.wiring.unsettled.damaged |= PathMask{1} << path;
     if (channel.wiring.path_count == 1) channel.gates |= gate::recovering;
-    // Whoever else was on the initiator: an adapter that has not given up by itself may still have packets on the way.
+    // mp_dc: packets may still be on the way, if the adapter has not given up by itself.
     r.not_before = now + (dc ? core_.config.recovery.packet_lifetime : 0);
     if (!dc) drain(*channel.wiring.paths[path].own[0], channel, path);
-    if (stays || (channel.gates & gate::failed)) return; // failed: by a callback, if the adapter is gone
+    if (stays || (channel.gates & gate::failed)) return; // failed: nothing is recovered
     r.since = now;
     if (!r.retired) {
         r.cause = cause;
@@ -135,7 +135,8 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     all_.joining.find_spares(channel);
     all_.migration.forget_migration(channel, path);
     mark_messages(channel, path);
-    // The initiator would stand still until it gives up, and what has been executed there need never be told.
+    // Without this the initiator would retry until it gives up, and executed requests that asked for no completion
+    // would never come back.
     if (Path& sub = channel.wiring.paths[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
     if (channel.gates & gate::failed) return;
     note(channel, Transition::What::down, path, 0, 0, cause);
@@ -143,7 +144,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     if (channel.wiring.scheduler->paths().usable() == 0 && !recovery.partition) {
         all_.liveness.no_path_left(channel);
         for (PathIndex i = 0; i < channel.wiring.path_count; ++i)
-            if (channel.wiring.paths[i].phase == Phase::reopening) { // held down until now, perhaps
+            if (channel.wiring.paths[i].phase == Phase::reopening) { // may be held down
                 recovery.paths[i].attempts = 0;
                 all_.exchange.schedule_open(channel, i);
             }
@@ -152,8 +153,8 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     }
 }
 
-// Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never
-// come back: one more behind them does (an error state flushes it), and what it finds before it counts as lost.
+// A request that asked for no completion and was executed never comes back by itself. So one more request is posted
+// behind all (end_queue()). The error state flushes it, and all that is still open before it counts as lost.
 void Failure::drain(SendQueue& queue, Channel& channel, PathIndex path) {
     if (queue.draining) return;
     queue.draining = true;
@@ -161,8 +162,8 @@ void Failure::drain(SendQueue& queue, Channel& channel, PathIndex path) {
     queue.fail();
     queue.close();
     queue.error_due = true;
-    // Others have requests on this initiator, too. Those will come back as lost, but until then markers for them must
-    // not go by another initiator.
+    // Other channels have requests on this initiator, too, which will come back as lost. Their paths fail now, since no
+    // marker for these requests may go by another initiator until then.
     for (std::uint32_t i = queue.tail; queue.dc && i != queue.head; ++i)
         if (const Posted& posted = queue.at(i); core_.failures.recoverable(*posted.channel))
             path_failed(*posted.channel, posted.path, "", true);
@@ -181,7 +182,7 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
         channel.wiring.recovery->paths[path].round = core_.rounds.looks;
 }
 
-// The part that queue pairs of RC leave to the DC initiators of the same adapter.
+// The share of Adapter::kDrains that queue pairs of RC may use. Each DC initiator of the adapter keeps one.
 unsigned Failure::room_for_ends(const SendQueue& queue) const {
     unsigned initiators = 0;
     for (const verbs::Rail& rail : core_.rails)
@@ -190,8 +191,9 @@ unsigned Failure::room_for_ends(const SendQueue& queue) const {
     return Adapter::kDrains - std::min(initiators, Adapter::kDrains / 2);
 }
 
-// The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
-// connected queue pairs at once the others wait until something has come back (Replay::recover() calls again).
+// The completion queue has room for Adapter::kDrains of these requests beyond the senders' credits. DC initiators
+// always find room. If many queue pairs of RC end at once, some wait until others are back; Replay::recover() calls
+// again.
 void Failure::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
     queue.end_due =
         !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(room_for_ends(queue));
@@ -203,7 +205,6 @@ void Failure::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
     drop_posted(queue); // not even that: the adapter is gone
 }
 
-// Without completions.
 void Failure::drop_posted(SendQueue& queue) {
     queue.draining = true;
     queue.fail();
@@ -212,7 +213,7 @@ void Failure::drop_posted(SendQueue& queue) {
         const Posted posted = queue.pop();
         channel::Wiring& wiring = posted.channel->wiring;
         if (queue.dc) wiring.paths[posted.path].open -= posted.requests;
-        // A path that stays keeps its account: what is lost of it would count as under way for ever.
+        // A path that stays in use keeps its account, and these bytes would count as under way for ever.
         if (!wiring.only)
             wiring.scheduler->cancel(posted.path, posted.read ? schedule::Direction::read : schedule::Direction::write,
                                      posted.bytes);
@@ -226,12 +227,11 @@ void Failure::drop_posted(SendQueue& queue) {
     if (queue.dc) restart_later(queue);
 }
 
-// mp_dc. New requests may follow at once, on another initiator: so this moment is remembered.
+// mp_dc: new requests may follow at once, on another initiator. So the moment when nothing is open is remembered.
 void Failure::note_back(Channel& channel, PathIndex path) {
     if (channel.wiring.paths[path].open == 0) channel.wiring.recovery->paths[path].back = true;
 }
 
-// One record that has come back without success; its channel is recoverable.
 void Failure::lost(SendQueue& queue, const Posted& posted) {
     Channel& channel = *posted.channel;
     if (queue.dc) path_failed(channel, posted.path, "", true);
@@ -239,10 +239,10 @@ void Failure::lost(SendQueue& queue, const Posted& posted) {
     if (queue.dc) note_back(channel, posted.path);
 }
 
-// Part of a work, as a work of its own that the scheduler may cut anew. It is done when all of it has completed.
+// The part is a work of its own, so that the scheduler may cut it anew. `of` counts it as open until it has completed.
 void Failure::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
     Recovery& recovery = *channel.wiring.recovery;
-    if (recovery.put_again == &of) recovery.put_again = nullptr; // refused: it is not under way
+    if (recovery.put_again == &of) recovery.put_again = nullptr; // its post was refused, so it is not under way
     const bool put = of.transfer.direction == Direction::write;
     Work& part = *core_.works.new_work(channel, put ? WorkKind::replayed_put : WorkKind::replayed_get, nullptr);
     part.unpack_arg = &of;
@@ -251,11 +251,10 @@ void Failure::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64
     part.remote = of.remote;
     part.keys = of.keys;
     part.transfer = {.size = offset + bytes, .direction = of.transfer.direction, .offset = offset};
-    part.open = 1; // until all is placed
+    part.open = 1; // 1 until all of it is placed
     channel.wiring.unsettled.puts_open += put;
     ++(put ? recovery.puts_again : recovery.gets_again);
     recovery.bytes_again += bytes;
-    // Before what has never been sent.
     auto& list = channel.moving.pulled[!put];
     part.next = list.first;
     list.first = &part;
@@ -281,7 +280,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
         switch (work->kind) {
         case WorkKind::put:
         case WorkKind::replayed_put:
-            if (recovery.put_again == work) recovery.put_again = nullptr; // another one stands for it, if it goes again
+            if (recovery.put_again == work) recovery.put_again = nullptr; // if it goes again, another work does
             r.lost.push_back({.work = work,
                               .offset = posted.offset,
                               .bytes = posted.bytes,
@@ -298,7 +297,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
         case WorkKind::read_back:
             core_.visibility.read_back_lost(channel, *work);
             break;
-        case WorkKind::message: // its pieces are no longer read by this adapter
+        case WorkKind::message: // this adapter does not read its pieces any more
         case WorkKind::replayed_message:
             messages = 1;
             if (--work->open == 0) core_.works.finish_work(*work);
@@ -324,8 +323,8 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
     }
 }
 
-// Messages that nobody has acknowledged and whose last way was this path are sent again, at once: whoever gets one
-// twice knows its number. (Also those whose send was completed: adapters may flush what they had accepted.)
+// Unacknowledged messages that went over this path last are sent again at once: the receiver drops a number that it has
+// delivered. This includes messages whose send has completed, since the peer's adapter may flush what it had accepted.
 void Failure::mark_messages(Channel& channel, PathIndex path) {
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer* buffer = channel.wiring.retained[i & channel.window_mask];
@@ -333,7 +332,7 @@ void Failure::mark_messages(Channel& channel, PathIndex path) {
         buffer->path = kNoPath;
         channel.wiring.recovery->resend = true;
         if (&buffer->pool->home() != buffer->pool)
-            continue; // the message itself is on another path that is down, here was a copy
+            continue; // only a copy went here: the buffer is in the detour of another path that is down
         BufferPool& home = *buffer->pool;
         std::unique_ptr<BufferPool>& detour = channel.wiring.recovery->paths[path].detour[&home == &core_.large];
         if (!detour) detour = std::make_unique<BufferPool>(home);
@@ -341,7 +340,6 @@ void Failure::mark_messages(Channel& channel, PathIndex path) {
     }
 }
 
-// Nothing posted to the path is read any more.
 void Failure::end_detours(Channel& channel, PathIndex path) {
     for (std::unique_ptr<BufferPool>& detour : channel.wiring.recovery->paths[path].detour) {
         if (!detour) continue;
@@ -353,9 +351,9 @@ void Failure::end_detours(Channel& channel, PathIndex path) {
     }
 }
 
-// Paths with acknowledged writes that the peer may not see yet: nothing has come back that was posted behind them. A
-// fence that has gone counts until its message is acknowledged, since its marker may be lost with the path; a read back
-// counts until it is over, for the same reason.
+// Paths with completed writes that may not be visible at the peer yet: nothing that was posted behind them has come
+// back. A fence that was sent counts until its message is acknowledged, since its marker may be lost with the path. A
+// read back counts until it is over, for the same reason.
 PathMask Failure::perhaps_unseen(const Channel& channel) {
     PathMask paths = channel.visible.unread | channel.fences.put_paths | channel.fences.fence_paths;
     if (channel.visible.read_backs_open) paths = ~PathMask{0};
@@ -364,7 +362,6 @@ PathMask Failure::perhaps_unseen(const Channel& channel) {
     return paths;
 }
 
-// Everything posted has come back.
 void Failure::drained(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
@@ -379,8 +376,8 @@ void Failure::drained(Channel& channel, PathIndex path) {
               .end = {}};
     r.mine_known = true;
     if (dc) {
-        // Messages and reads need no answer. Writes that were acknowledged may not be placed yet, and targets are not
-        // ended: packet_lifetime and an answer by another way are the time they are given.
+        // Lost messages and reads need no answer of the peer. Completed writes may not be in its memory yet, and a DC
+        // target cannot be ended. So packet_lifetime and the peer's answer over another path give them time.
         const PathMask written = channel.visible.unseen_gate ? perhaps_unseen(channel) : 0;
         r.theirs_known = r.lost.empty() && !(written >> path & 1);
     } else {
@@ -388,7 +385,7 @@ void Failure::drained(Channel& channel, PathIndex path) {
         queue.adapter->forget(); // what still comes is late: Receiver::is_late
         verbs::QueuePairTruth truth;
         const bool believed = core_.tells_packet_numbers(channel.wiring.paths[path].device);
-        if (channel.wiring.paths[path].unconnected) // it has executed nothing
+        if (channel.wiring.paths[path].unconnected) // never connected, so it has executed nothing
             r.mine.psn = channel.connection.remote_ends[path].psn & kPsnMask;
         else if (r.ended_aside)
             r.mine.psn = r.expected;
@@ -401,13 +398,12 @@ void Failure::drained(Channel& channel, PathIndex path) {
     }
     if (!r.theirs_known) return all_.exchange.ask(channel, path);
     if (dc || channel.self) return;
-    // The other side was first: it waits for nothing but this.
+    // The other side has told its truth first, and waits only for ours.
     PathNews mine = r.mine;
     mine.answer = true;
     all_.exchange.tell_peer(channel, connect::NewsKind::down, mine, all_.exchange.question_attempts++);
 }
 
-// The peer has failed as a whole: nothing is settled any more, everything ends with `status`.
 void Failure::abandon_recovery(Channel& channel, Status status) {
     if (!channel.wiring.recovery) return;
     Recovery& recovery = *channel.wiring.recovery;
@@ -434,10 +430,9 @@ void Failure::abandon_recovery(Channel& channel, Status status) {
     recovery.resend = false;
 }
 
-// A failed channel of which something is still posted. Queue pairs that do not flush belong to an adapter that is dead:
-// they are destroyed, nothing is read through them any more, and what they would still say is recognised as late. A DC
-// initiator that does not get on (the peer may be one that computes) is ended; the others on it send their requests
-// again.
+// Queue pairs of RC that do not flush belong to a dead adapter. They are destroyed, so that nothing is read through
+// them any more, and their late completions are recognised. A DC initiator that does not get on is drained: its peer
+// may only compute. Other channels then send their requests on it again.
 void Failure::abandon(Channel& channel) {
     for (PathIndex path = 0; path < channel.wiring.places; ++path) {
         Path& sub = channel.wiring.paths[path];
@@ -454,7 +449,6 @@ void Failure::abandon(Channel& channel) {
     }
 }
 
-// DC initiators serve many: one that has failed is used again as soon as everything on it has come back.
 void Failure::restart_later(SendQueue& queue) {
     if (!queue.draining || !queue.idle()) return;
     all_.jobs.add_job({.what = Job::What::restart, .channel = nullptr, .queue = &queue});
@@ -469,7 +463,7 @@ void Failure::restart(SendQueue& queue) {
             if (device.events->seen(0).fatal) return; // Reopening makes it anew, if ever
             const int error = verbs::restart_dci(queue.qp.get(), device, rail, core_.config.reliability);
             if (error == 0) return queue.revive();
-            if (!verbs::is_dead(device)) // of which something else is said
+            if (!verbs::is_dead(device)) // that is reported elsewhere
                 core_.services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num,
                                    rail.name.c_str(), std::strerror(error));
         }

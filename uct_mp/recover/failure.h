@@ -1,12 +1,12 @@
-// A path fails: nothing more is posted there, what was posted comes back, and everything finds its list.
+// A path fails: nothing more is posted there, its queue is drained, and each lost request is recorded.
 //
-// That is steps 2 to 6 in PROTOCOL.md: path_failed(), drain(), end(), lost() for each record, drained(). Then Exchange
-// asks the peer and Replay settles.
+// These are steps 2 to 6 in PROTOCOL.md: path_failed(), drain(), end(), lost() for each record, drained(). Then
+// Exchange asks the peer, and Replay settles what was lost.
 //
-// Callers: Observer (send errors, refused posts), RailEvents, Watchdog, Exchange; Jobs calls back for commands.
-// path_failed() may be called at any moment. It does nothing where the path is down already, but for more losses over
-// mp_dc.
-// Threads: the interface's. Completions of the user may run inside, and may fail the channel.
+// Callers: Observer (send errors, refused posts), RailEvents, Watchdog, Exchange; JobRunner for commands.
+// path_failed() may be called at any moment. It does nothing if the path is down already, except that over mp_dc a path
+// may lose more.
+// Threads: the interface's. The user's callbacks may run inside, and may fail the channel.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -20,48 +20,51 @@ public:
     Failure(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- A path
-    // Recovery's memory of the channel; made at the first call.
+    // The channel's record of what recovery does; made at the first call.
     Recovery& recovery_of(Channel& channel);
-    // The one function that changes a path's phase: asserts may_follow(), logs, and tells the scheduler.
+    // The only function that changes a path's phase: asserts may_follow(), logs, and tells the scheduler.
     void set_phase(Channel& channel, PathIndex path, Phase phase);
-    // `cause` is for people and lives for ever. `stays`: mp_dc, only what was posted is lost, the path is used on.
-    // Over a path of RC that nobody wants (PathRecovery::retired) it is no failure.
+    // `cause` is for people; it is not copied, so it must be a literal. `stays`: mp_dc, what was posted is lost, but
+    // the path goes on carrying traffic. For an RC path that nobody wants (PathRecovery::retired) this is not counted
+    // as a failure.
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
-    // Everything posted has come back: our truth is complete.
+    // Everything posted to the path has come back, so our truth is complete. Tells it to the peer, or asks for theirs.
     void drained(Channel& channel, PathIndex path);
-    // Nothing posted to the path is read any more: its buffers go home.
+    // The adapter reads no buffer that was posted to this path any more: they return to their own pool.
     void end_detours(Channel& channel, PathIndex path);
 
     // -- Its queue
-    // Nothing goes through it any more. A job moves it to the error state.
+    // Closes the queue for new requests, and adds the job that moves it to the error state.
     void drain(SendQueue& queue, Channel& channel, PathIndex path);
-    void end(SendQueue& queue, Channel& channel, PathIndex path); // of Jobs: to the error state
-    // Posts the last request, whose flush says that all before it is back.
+    // That job: moves the queue pair to the error state.
+    void end(SendQueue& queue, Channel& channel, PathIndex path);
+    // Posts one last request. When its flush comes back, everything before it is back, too.
     void end_queue(SendQueue& queue, Channel& channel, PathIndex path);
-    // The adapter is gone: everything posted is lost now, without completions.
+    // The adapter is gone: takes everything posted as lost now, since no completion will come.
     void drop_posted(SendQueue& queue);
-    // One record that has come back without success, of a channel that is recoverable.
+    // A request has completed without success. Its channel must be recoverable.
     void lost(SendQueue& queue, const Posted& posted);
-    // These bytes of a write or read become a work of their own, in front of what has never been sent.
+    // Queues these bytes of a write or read as a work of their own, before works that have never been sent.
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
-    // mp_dc: an initiator is used again as soon as nothing is on it.
+    // mp_dc: if nothing is posted on the initiator any more, adds the job that makes it usable again.
     void restart_later(SendQueue& queue);
-    void restart(SendQueue& queue); // of Jobs
+    // That job.
+    void restart(SendQueue& queue);
 
     // -- A channel
-    // It has failed: every path is `ended`, and what recovery holds ends with `status`.
+    // The channel has failed: every path is `ended`, and all works that recovery holds end with `status`.
     void abandon_recovery(Channel& channel, Status status);
-    // It has failed, and its adapter gives nothing back: what is posted is taken from it.
+    // The channel has failed, and some requests do not come back: ends the queues that hold them.
     void abandon(Channel& channel);
-    // Replay::recover() is to look at it in the next progress.
+    // Replay::recover() looks at the channel in the next round of progress.
     void list_recovering(Channel& channel);
-    // For the history. `since` in ns: the time it took counts from there; 0: none.
+    // Adds to the history. `since` (ns): Transition::took counts from there; 0: it does not apply.
     void note(const Channel& channel, Transition::What what, PathIndex path, Nanos since = 0, std::uint32_t again = 0,
               const char* cause = nullptr);
 
     // -- What others read
-    std::vector<Channel*> recovering; // have something to do in every progress
-    int paths_away = 0;               // that are not up: the control plane is asked all the time
+    std::vector<Channel*> recovering; // Replay::recover() is called for them in each round of progress
+    int paths_away = 0;               // paths on their way back (is_away()); while there are any, `alert` stays set
     History history;
 
 private:

@@ -17,9 +17,9 @@ struct Transition {
     schedule::PathIndex path; // kNoPath: cut_off (no path is left), reached (one is back)
     std::uint64_t peer;       // uid
     Nanos at;                 // Services::now()
-    Nanos took;               // settled, up, reached: since it went down
+    Nanos took;               // settled, up, reached: ns since it went down
     std::uint32_t again;      // settled: writes sent again
-    const char* cause;        // down; lives for ever
+    const char* cause;        // down; a literal
 };
 
 [[nodiscard]] constexpr const char* name(Transition::What what) {
@@ -48,8 +48,8 @@ class History {
 public:
     static constexpr unsigned kKept = 64;
     void add(const Transition& transition) { kept_[count_++ % kKept] = transition; }
-    [[nodiscard]] std::uint64_t count() const { return count_; } // ever
-    // The oldest that is kept first.
+    [[nodiscard]] std::uint64_t count() const { return count_; } // all that were added, also those forgotten
+    // Goes from the oldest to the newest of those that are kept.
     template <class Each> void for_each(const Each& each) const {
         for (std::uint64_t i = count_ > kKept ? count_ - kKept : 0; i < count_; ++i) each(kept_[i % kKept]);
     }

@@ -1,6 +1,3 @@
-// Commands to the adapter (make, connect, end, query a queue pair) take the process 20 to 300 us each, and when a port
-// fails every peer needs several. So what needs them waits in a list, first those to which no other path is left, and
-// progress works on it for a while and then leaves as much time to everything else.
 #include <utility>
 
 #include "uct_mp/recover/members.h"
@@ -8,7 +5,7 @@
 namespace ucx_mp::recover {
 
 namespace {
-constexpr Nanos kWorkTime = 200'000; // in a row; the last job may end later (five commands at most)
+constexpr Nanos kWorkTime = 200'000; // no job begins after it; the last one may run longer (five commands at most)
 } // namespace
 
 void Jobs::add_job(const Job& job) {
@@ -20,13 +17,13 @@ void Jobs::add_job(const Job& job) {
 void Jobs::add_path_job(Channel& channel, Job::What what, const connect::PathNews& news) {
     std::uint8_t& due = channel.wiring.recovery->paths[news.path].jobs_due;
     const auto bit = static_cast<std::uint8_t>(1u << static_cast<unsigned>(what));
-    if (due & bit) return; // news are repeated
+    if (due & bit) return; // a copy: news are repeated
     due |= bit;
     add_job({.what = what, .channel = &channel, .queue = nullptr, .news = news});
 }
 
 void JobRunner::run(const Job& job) {
-    if (job.what == Job::What::restart) return all_.failure.restart(*job.queue); // all channels' queue
+    if (job.what == Job::What::restart) return all_.failure.restart(*job.queue); // belongs to no channel
     Channel& channel = *job.channel;
     if (job.what == Job::What::end) {
         if (job.queue->error_due) all_.failure.end(*job.queue, channel, job.news.path);

@@ -1,9 +1,9 @@
-// Commands to adapters that recovery needs. They wait in two lists and are done a few at a time.
+// Commands to adapters that recovery needs. They wait in two lists, and progress runs a few at a time.
 //
-// A command takes 20 to 300 us, and a port that fails wants several per peer. Peers without any path come first.
-// Progress works on the lists for 200 us and then leaves as much time to everything else.
+// A command takes 20 to 300 us, and when a port fails each peer needs several. Channels without a usable path come
+// first. Progress runs jobs for 200 us, and then leaves as much time to everything else.
 //
-// Callers: any part adds; JobRunner runs them. A job looks again whether it is still wanted.
+// Callers: any part adds a job; JobRunner runs it. A job checks first whether it is still wanted.
 // Threads: the interface's.
 #pragma once
 
@@ -19,9 +19,8 @@ class Jobs {
 public:
     explicit Jobs(Core& core) : core_(core) {}
 
-    // -- Operations
     void add_job(const Job& job);
-    // Once per path and kind, however often it is asked for.
+    // Adds the job unless one of the same kind waits for this path already.
     void add_path_job(Channel& channel, Job::What what, const connect::PathNews& news);
 
     // -- What others read
@@ -32,14 +31,13 @@ private:
     Core& core_;
 };
 
-// Hands each job to the part that it concerns. No part calls it.
-// Callers: Recoverer::step(), or its own timer.
+// Takes jobs from the lists and hands each one to its part. Callers: Recoverer::step(), or its own timer.
 class JobRunner {
 public:
     JobRunner(Core& core, Members& all) : core_(core), all_(all) {}
     void run_jobs();
 
-    Services::Timer timer = 0; // runs while jobs wait for their time
+    Services::Timer timer = 0; // runs during the pause between two turns
 
 private:
     void run(const Job& job);

@@ -1,7 +1,7 @@
-// Ports that come up late. A handshake has kept places for paths over them (path::add_absent_paths): nothing has been
-// made for those, and they are in phase `absent`. When both ends of one are known to be up (our port by its event, the
-// peer's by its list of rails), the client opens it as it opens a path that has been lost: PROTOCOL.md. A subnet
-// manager may also give a port other LIDs; whoever reopens a path uses the present ones.
+// Ports that come up late. The handshake has kept places for paths over them (path::add_absent_paths). Nothing has been
+// made for these paths, and their phase is `absent`. We learn that our port is up by an event, and that the peer's port
+// is up by its list of rails. When both are up, the client opens the path like one that has been lost (PROTOCOL.md). A
+// subnet manager may also give a port other LIDs; a path that is opened again uses the present ones.
 #include <algorithm>
 #include <cinttypes>
 #include <mutex>
@@ -25,22 +25,21 @@ void Joining::join_paths(Channel& channel) {
     const bool routed = path::must_route(ours, channel.connection.remote_rails);
     for (PathIndex path = 0; path < channel.wiring.places; ++path)
         if (is_absent(channel, path) && may_join(channel, path, routed) && wanted(channel, path)) {
-            if (!has_places(channel)) return;                     // widen() comes back here
-            if (!all_.exchange.may_open(channel, path)) continue; // the other side will
+            if (!has_places(channel)) return;                     // widen() calls this again
+            if (!all_.exchange.may_open(channel, path)) continue; // the other side opens it
             join(channel, path);
             all_.exchange.time_to_open(channel, path);
         }
 }
 
-// Both of its ports are known, and belong together.
 bool Joining::may_join(const Channel& channel, PathIndex path, bool routed) const {
     return path::reach(path::describe(core_.rails[channel.wiring.paths[path].rail]),
                        channel.connection.remote_rail(path), routed);
 }
 
-// While a single path of RC is there it is used as if there were no places (Wiring::only: no accounts, no markers,
-// the adapter keeps the order). Before another one joins, what was posted that way must be back: nothing new is let
-// through until then. False: not yet.
+// A single path of RC is used as if there were no other places (Wiring::only): it has no accounts and no markers, since
+// its queue pair keeps the order. Before another path joins, everything posted that way must be back. A gate lets
+// nothing new through until then.
 bool Joining::has_places(Channel& channel) {
     if (channel.wiring.path_count == channel.wiring.places) return true;
     Recovery& recovery = *channel.wiring.recovery;
@@ -52,14 +51,15 @@ bool Joining::has_places(Channel& channel) {
     return false;
 }
 
-// In each progress while has_places() waits. Acknowledgments that are posted meanwhile may be anywhere.
+// Acknowledgments that are posted meanwhile need not be back: they may take any path.
 void Joining::widen(Channel& channel) {
     Recovery& recovery = *channel.wiring.recovery;
     SendQueue& queue = *channel.wiring.paths[0].own[0];
     const Phase phase = channel.wiring.paths[0].phase;
     const bool whole = !channel.wiring.unsettled.damaged && !channel.wiring.unsettled.puts_open && !recovery.resend &&
                        channel.moving.pulled_count == 0;
-    // Lost: all of it is settled, and will go again over whatever is there then, in the same order (resend()).
+    // If the path was lost (reopening), everything posted is settled. It goes again over any path, in the same order
+    // (Replay::resend()).
     if (phase != Phase::reopening && (phase != Phase::up || !whole)) {
         recovery.widening_told = false;
         return;
@@ -79,8 +79,8 @@ void Joining::widen(Channel& channel) {
     channel.wiring.only = nullptr;
     channel.wiring.by_lane = true;
     channel.wiring.path_count = channel.wiring.places;
-    channel.fences.put_paths |= 1;  // perhaps
-    if (channel.moving.rdma_open) { // lost, and goes again in its order
+    channel.fences.put_paths |= 1;  // it may have carried puts; nobody has counted
+    if (channel.moving.rdma_open) { // operations that were lost and go again in order
         channel.moving.open_paths = 1;
         channel.moving.in_order = true;
     }
@@ -90,9 +90,9 @@ void Joining::widen(Channel& channel) {
     join_paths(channel);
 }
 
-// Places have been kept for more pairs of rails than are of use (path::add_absent_paths): taken is one of a rail that
-// has no path yet, and all routes of such a pair. The LMC may be less than was guessed: no two paths for one route
-// then.
+// More places are kept than are of use (path::add_absent_paths). A path is wanted if one of its rails has no path yet,
+// or if its pair of rails has one already. The LMC may be less than the handshake guessed. Then two places may stand
+// for the same route, and only one of them is used.
 bool Joining::wanted(const Channel& channel, PathIndex path) const {
     const connect::Connection& connection = channel.connection;
     const path::PathSpec& spec = connection.paths[path];
@@ -120,7 +120,6 @@ bool Joining::wanted(const Channel& channel, PathIndex path) const {
     return same_pair || !our_rail || !their_rail || core_.config.paths.cross_rails;
 }
 
-// Its ends are known now: it is down like any path that has been lost.
 void Joining::join(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     connect::Connection& connection = channel.connection;
@@ -138,12 +137,12 @@ void Joining::join(Channel& channel, PathIndex path) {
     channel.wiring.scheduler->set_nominal_rate(path, rate);
     channel.wiring.scheduler->set_rail_rate(static_cast<std::uint8_t>(ours.index), rate);
     if (const schedule::PolicyConfig& policy = core_.config.policy;
-        policy.has_weights()) // others keep what they learned
+        policy.has_weights()) // other policies keep the weight that they have learned
         channel.wiring.scheduler->set_weight(path, policy.weight(ours.index, connection.routes_of_rail(path), rate));
     r.since = core_.services.now();
     r.attempts = 0;
-    // If the server gives the first life up before we have entered it, it asks for this: nothing has come over it.
-    // On demand: the peer may still be asking about the life before.
+    // The server may give the first life up before we have entered it, and then asks for this: nothing has arrived.
+    // A path on demand keeps the truth of its last life, since the peer may still ask for that.
     if (!r.mine_known || r.mine.life != r.life)
         r.mine = {.path = path,
                   .life = r.life,
@@ -154,8 +153,7 @@ void Joining::join(Channel& channel, PathIndex path) {
     all_.failure.set_phase(channel, path, Phase::reopening);
 }
 
-// After a path of such a peer has come up or was lost: with unequal rails a spare path may add rate when another is
-// gone.
+// With unequal rails, a path that was spare may add rate when another path is gone.
 void Joining::find_spares(Channel& channel) {
     if (!channel.connection.absent) return;
     PathMask spare = all_.demand.spares(channel);
@@ -168,7 +166,6 @@ void Joining::find_spares(Channel& channel) {
     scheduler.set_spare(spare);
 }
 
-// DC: where the other side's target is, with the present LIDs.
 bool Joining::address_target(Channel& channel, PathIndex path) {
     const connect::Connection& connection = channel.connection;
     Path& sub = channel.wiring.paths[path];

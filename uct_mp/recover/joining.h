@@ -1,10 +1,10 @@
-// Paths over ports that were down when the connection was made: phase `absent` until both ends are known to be up.
+// Paths over ports that were down when the connection was made: phase `absent` until both ports are known to be up.
 //
-// The client then opens such a path as it opens one that has been lost. An only path gets company: what was posted
-// there must be back before.
+// The client then opens such a path like one that has been lost. If the channel had only one path until then,
+// everything posted there must have completed first.
 //
-// Callers: RailEvents and Recoverer when rails change; Replay while has_places() waits; Exchange for the peer's wish.
-// Threads: the interface's. It takes the lock where the control plane reads.
+// Callers: RailEvents and Recoverer when rails change, Reopening, Demand, Exchange; Replay while has_places() waits.
+// Threads: the interface's. It takes the lock to change what the control plane reads.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -20,15 +20,15 @@ public:
     // -- Ports have come up
     // Joins every absent path that may join and is of use.
     void join_paths(Channel& channel);
-    // Do both ports fit together? `routed`: also between IP networks.
+    // True: both ports are known, and one reaches the other. `routed`: also between IP networks.
     [[nodiscard]] bool may_join(const Channel& channel, PathIndex path, bool routed) const;
-    // The path is down from now on, like any that has been lost: absent -> reopening.
+    // Moves the path from `absent` to `reopening`, where it is made like one that has been lost.
     void join(Channel& channel, PathIndex path);
-    // The channel to ourselves hears of our own rails here.
+    // Updates the channel to ourselves after our rails have changed. Does nothing for other channels.
     void tell_self(Channel& channel);
 
-    // -- An only path gets company
-    // False: not yet. widen() is called in each progress until it is so.
+    // -- From one path to several
+    // False: not yet. Replay then calls widen() in each round of progress until it is so.
     [[nodiscard]] bool has_places(Channel& channel);
     void widen(Channel& channel);
 
@@ -36,9 +36,9 @@ public:
     [[nodiscard]] bool is_absent(const Channel& channel, PathIndex path) const {
         return channel.wiring.paths[path].phase == Phase::absent;
     }
-    // After a path has come up or was lost: which ones are spare now.
+    // Call it when a path has come up or was lost: tells the scheduler which paths are spare now.
     void find_spares(Channel& channel);
-    // mp_dc: the peer's target with its present LIDs. False: no address handle.
+    // mp_dc: takes the number, key and LID that the peer's target has now. False: no address handle could be made.
     bool address_target(Channel& channel, PathIndex path);
 
 private:

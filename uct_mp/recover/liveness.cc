@@ -1,11 +1,10 @@
-// Peers that may be dead: asking their adapters, ending their channels. Slow path.
+// Asks peers that may be dead, and ends their channels.
 //
-// A dead process takes its queue pairs along, so whatever is sent to it is not acknowledged any more: the adapter gives
-// up after its repetitions (UCX_MP_RC_TIMEOUT, RETRY_COUNT). A stopped process, or one that computes, keeps its queue
-// pairs, and its adapter goes on acknowledging. So a request that changes nothing, a write of no bytes, tells them
-// apart without the peer's help. It is sent when somebody asks (check()), and by the watchdog when a peer owes us
-// acknowledgments of messages and nothing is under way that would tell. The watchdog also asks the peer's control plane
-// (connect/question.cc), which answers while the peer computes.
+// When a process dies its queue pairs are gone, and nothing acknowledges what is sent to them. Our adapter then gives
+// up after its retries (UCX_MP_RC_TIMEOUT, RETRY_COUNT). A process that is stopped or computes keeps its queue pairs,
+// and its adapter goes on acknowledging. So a write of no bytes tells the two cases apart without the peer's help. It
+// is sent when a user asks (check()), and by watch_peers() when a peer owes us acknowledgments. watch_peers() also asks
+// the peer's control plane (connect/question.cc), which answers while the peer computes.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -16,22 +15,17 @@
 namespace ucx_mp::recover {
 
 namespace {
-constexpr Nanos kHearing = 1'000'000; // before no path counts as left
+constexpr Nanos kHearing = 1'000'000; // between the loss of the last path and the warning
 } // namespace
 
-// The peer's verdict: the one place that decides what becomes of a peer to which no path is left. One whose process
-// answers over the control plane is alive, and a path will come back. One that has ended the connection is lost. One
-// that is silent while another process at one of its ports acknowledges us is dead. All else may be a partition of the
-// network, to be waited out for UCX_MP_PARTITION_TIMEOUT.
 void Liveness::judge_peer(Channel& channel) {
     if (channel.self) return;
     const std::lock_guard lock(core_.services);
     core_.control->ask(channel.connection, core_.config.check_interval);
 }
 
-// A process that has computed for long, or has waited for its runtime, finds failed completions first and its mail
-// after that. The peer may have said goodbye, or answers that it has ended its connection with us. So we hear before we
-// warn.
+// A process that has not called progress for long sees failed completions first, and its mail after that. The mail may
+// be the peer's goodbye, or its answer that it has ended the connection. So the warning waits for kHearing.
 void Liveness::no_path_left(Channel& channel) {
     const Nanos now = core_.services.now();
     judge_peer(channel);
@@ -60,7 +54,7 @@ void Liveness::look_again(Channel& channel, Nanos since) {
 void Liveness::still_no_path(Channel& channel) {
     Recovery& recovery = *channel.wiring.recovery;
     recovery.partition = 0;
-    if (channel.wiring.scheduler->paths().usable()) return; // a suspect has turned out to be good
+    if (channel.wiring.scheduler->paths().usable()) return; // a suspect path works after all
     const Nanos now = core_.services.now(), timeout = core_.config.recovery.partition_timeout;
     if (timeout && now - recovery.partition_since >= timeout) {
         all_.reports.given_up(channel);
@@ -70,7 +64,7 @@ void Liveness::still_no_path(Channel& channel) {
     look_again(channel, now);
 }
 
-// Somebody else at a port of the peer acknowledges what we send: the port and the way to it work.
+// True: a path to another process at one of the peer's ports works, so that port and the route to it do.
 bool Liveness::has_witness(const Channel& channel) const {
     const auto same_port = [](const path::RemoteRail& a, const path::RemoteRail& b) {
         return a.usable() && a.lid == b.lid && a.gid == b.gid && a.subnet_prefix == b.subnet_prefix;
@@ -87,7 +81,6 @@ bool Liveness::has_witness(const Channel& channel) const {
     return false;
 }
 
-// A request that tells whether the queue pair at the other end exists. False: no room for it.
 bool Liveness::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
     if (!queue.room(1)) return false;
     Path& sub = channel.wiring.paths[path];
@@ -103,24 +96,23 @@ void Liveness::check(Channel& channel) {
         if (all_.joining.is_absent(channel, path)) continue;
         SendQueue* const queue = core_.placement.queue_for(channel, path, Direction::write);
         if (queue && queue->dc && !channel.wiring.paths[path].dc.ah) continue; // its adapter has died: no address yet
-        // A request under way that has asked for a completion tells as well as this would. (Without one it may have
-        // been executed long ago.)
+        // A request under way that has asked for a completion tells as much as this write. One that has not may have
+        // been executed long ago.
         const bool open = queue && (queue->dc ? channel.wiring.paths[path].open != 0 : !queue->idle());
         const bool asked = open && queue->all_signaled();
         if (queue && !asked) (void)write_nothing(channel, path, *queue);
     }
 }
 
-// The answer says:
-// - lost: it lives and has ended its channel with us. It will never acknowledge anything (over DC its adapter does not
-//   tell): failed.
-// - alive: paths are to blame, and recovery brings them back.
-// - silent, with paths left: their queue pairs are asked, idle ones would never tell.
-// - silent, and no path is left: dead or cut off. If a process at a port of its node answers, the way there is good and
-// its
-//   queue pairs are gone: dead. Else it is a partition, which ends after UCX_MP_PARTITION_TIMEOUT.
-// A stopped process is silent, but its adapter acknowledges, so its paths don't fail. (Unless they really do while it
-// is stopped: then it is taken for dead.)
+// This function alone decides what becomes of a silent peer. Its answers mean:
+// - lost: the process lives, but has ended its connection with us. It will never acknowledge anything, and over DC its
+//   adapter does not tell. The channel ends.
+// - alive: the paths are at fault, and recovery brings them back.
+// - silent, and paths are left: check() asks its adapter, since idle queue pairs would never tell.
+// - silent, and no path is left: if a path to another process at one of its ports works, the peer is dead and the
+//   channel fails. Else the network may be partitioned, and the channel fails after UCX_MP_PARTITION_TIMEOUT.
+// A stopped process is silent, but its adapter acknowledges, so its paths do not fail. If they do fail for another
+// reason while it is stopped, it is taken for dead.
 void Liveness::hear_answer(Channel& channel, connect::Answer answer) {
     if (core_.services.logs(LogLevel::debug))
         core_.services.say(LogLevel::debug, "peer %016llx is %s", static_cast<unsigned long long>(channel.uid),
@@ -139,7 +131,6 @@ void Liveness::hear_answer(Channel& channel, connect::Answer answer) {
     }
 }
 
-// Called about every Config::check_interval.
 void Liveness::watch_peers(Nanos now) {
     core_.rounds.next_watch = now + core_.config.check_interval;
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
@@ -152,8 +143,8 @@ void Liveness::watch_peers(Nanos now) {
         }
         channel.watch.open = owes;
         channel.watch.acked = channel.acked;
-        // Renews values that are compared with growing numbers, before these wrap: writes, and the message that an
-        // acknowledgment was asked for.
+        // Numbers wrap. So values that are compared with growing numbers are renewed here: the count of writes, and the
+        // message for which an acknowledgment was asked.
         (void)channel.has_unread(true);
         channel.fences.asked = channel.moving.parts_asked = channel.next_sequence;
         if (channel.usage.endpoints == 0 && !channel.self && !owes) core_.endings.watch_unused(channel, now);

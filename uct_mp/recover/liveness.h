@@ -1,7 +1,8 @@
 // Peers that may be dead, and channels without any path.
 //
-// An adapter is asked by a write of no bytes: a dead process has no queue pairs. A process is asked by a ping, which it
-// answers while it computes. Only this part decides what follows from the answers.
+// A write of no bytes asks the peer's adapter: a dead process has no queue pairs, so nothing acknowledges the write. A
+// ping asks the peer's process, whose control plane answers while the process computes. Only this part decides what
+// follows from the answers.
 //
 // Callers: Observer (a user's check, the control plane's answers); Failure when a path is lost; Renewal; Progress
 // about once per Config::check_interval. Times are ns.
@@ -19,24 +20,26 @@ public:
     Liveness(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Asking
-    // The peer's process, by the control plane. hear_answer() gets the answer.
+    // Asks the peer's process over the control plane. hear_answer() takes the answer.
     void judge_peer(Channel& channel);
-    // The peer's adapter, over every path that has nothing under way.
+    // Asks the peer's adapter, over every path on which no request is under way that would tell.
     void check(Channel& channel);
-    // One such write. False: no room.
+    // Posts one write of no bytes. False: no room, or the post was refused.
     bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
-    // Peers that have acknowledged nothing since the last look, and unused connections.
+    // Asks peers that have acknowledged nothing since the last call, and looks at unused connections.
     void watch_peers(Nanos now);
 
     // -- Judging
     void hear_answer(Channel& channel, connect::Answer answer);
-    // The partition begins: the channel fails after RecoveryConfig::partition_timeout.
+    // The last usable path is lost: a partition begins. The channel fails after RecoveryConfig::partition_timeout (0:
+    // never).
     void no_path_left(Channel& channel);
 
 private:
-    void report(Channel& channel); // that no path is left, if so
+    void report(Channel& channel); // warns if still no path is usable
     void still_no_path(Channel& channel);
-    void look_again(Channel& channel, Nanos since); // a check_interval after `since`, or when the partition times out
+    // Sets the timer: Config::check_interval after `since`, but not later than the partition times out.
+    void look_again(Channel& channel, Nanos since);
     [[nodiscard]] bool has_witness(const Channel& channel) const;
 
     Core& core_;

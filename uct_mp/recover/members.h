@@ -1,9 +1,6 @@
-// The parts of recovery, and where they find each other. It calls none of them.
+// The parts of recovery. Each is a class with a header of its own, and finds the others here.
 //
-// Each part is a class with a header of its own, which tells its contract.
-//
-// Maker: Recoverer, one for each interface.
-// Threads: the interface's.
+// Recoverer makes one for each interface. Threads: the interface's.
 #pragma once
 
 #include "uct_mp/recover/demand.h"

@@ -1,10 +1,9 @@
-// Automatic path migration (IB specification 17.2.8) of mp_rc's queue pairs, UCX_MP_APM. Each has another route loaded,
-// as disjoint as can be (path::alternate_of). The adapter goes there by itself when its repetitions are used up, and is
-// told to when we know better: the port is down, or the watchdog finds that nothing comes through. Packets that were
-// under way are repeated there by the adapter, so nothing is to be settled. Both sides follow each other, since packets
-// say that they have migrated; then both load the route that has been left, to go back when this one fails.
+// Automatic path migration (migration.h). The alternate route shares as little as possible with the path's own
+// (path::alternate_of). After a migration the adapter repeats the packets that were under way, so nothing is to be
+// settled. The packets say that their sender has migrated, so the other side's adapter follows. Then both sides load
+// the route that was left, so that the path can go back when this route fails.
 //
-// A path that fails all the same is made anew over its own route.
+// A path that fails in spite of this is made anew over its own route.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -26,7 +25,7 @@ std::vector<path::RemoteRail> described(const std::vector<verbs::Rail>& rails) {
 }
 } // namespace
 
-// For a queue pair that has just been connected; perhaps by the control plane's thread, with the lock held.
+// The queue pair has just been connected. The control plane's thread may call this, with the lock held.
 void Migration::load_first_alternate(Connection& connection, PathIndex path, Path& sub) {
     sub.loaded = sub.migrated = false;
     if (!core_.config.apm || !core_.devices.devices()[sub.device].has_apm) return;
@@ -48,7 +47,6 @@ void Migration::load_alternate(const Connection& connection, PathIndex path, Pat
                            std::strerror(error));
 }
 
-// Instead of failing? Once, until something has come through again.
 bool Migration::may_migrate(const Channel& channel, PathIndex path) const {
     const Path& sub = channel.wiring.paths[path];
     if (!sub.loaded || sub.told_to_migrate || sub.own[0]->failed()) return false;
@@ -68,12 +66,12 @@ void Migration::migrate(Channel& channel, PathIndex path) {
     if (channel.wiring.paths[path].phase != Phase::up) return;
     const std::uint32_t before = sub.migrations;
     const int error = sub.loaded ? verbs::migrate(sub.own[0]->qp.get()) : 0;
-    all_.rail_events.read_events(); // of this migration; or the adapter has been faster
+    all_.rail_events.read_events(); // tells of this migration, or of one by the adapter itself before it
     if (channel.wiring.paths[path].phase != Phase::up || (channel.gates & gate::failed)) return;
     if (sub.migrations == before && error) all_.failure.path_failed(channel, path, "it could not migrate", false);
 }
 
-// Packets tell of the change, in both directions, and there may be no others to send.
+// The adapters learn of the change from packets in both directions, and there may be no others to send.
 void Migration::exchange_migration(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
     if (!queue.failed()) (void)all_.liveness.write_nothing(channel, path, queue);
@@ -84,7 +82,7 @@ void Migration::take_migrations() {
         verbs::DeviceEvents& events = *device.events;
         if (events.migrations() == seen_migrations[device.index]) continue;
         std::vector<std::uint32_t> numbers = events.migrated_since(seen_migrations[device.index]);
-        std::ranges::sort(numbers); // of all peers on a port, perhaps
+        std::ranges::sort(numbers); // there may be many: one for each peer over a port
         for (std::uint32_t c = 0; c < core_.directory.channels.size(); ++c) {
             Channel& channel = *core_.directory.channels[c];
             for (PathIndex i = 0; i < channel.wiring.path_count; ++i) {
@@ -100,7 +98,7 @@ void Migration::take_migrations() {
 void Migration::has_migrated(Channel& channel, PathIndex path) {
     Path& sub = channel.wiring.paths[path];
     if (!sub.loaded || !core_.failures.recoverable(channel) || channel.wiring.paths[path].phase != Phase::up) return;
-    (void)all_.failure.recovery_of(channel); // timers and news of it stand there
+    (void)all_.failure.recovery_of(channel); // has the path's timer
     sub.loaded = false;
     sub.migrated = !sub.migrated;
     ++sub.migrations;
@@ -109,7 +107,7 @@ void Migration::has_migrated(Channel& channel, PathIndex path) {
     sub.home_silent = false;
     if (!sub.migrated) {
         sub.went_home = now;
-    } else if (!channel.connection.server) { // one side is enough, the other one follows
+    } else if (!channel.connection.server) { // only the client probes the path's own route; the server follows
         const Nanos hold = core_.config.recovery.hold_down;
         sub.strays = sub.went_home && now - sub.went_home < hold ? sub.strays + 1 : 0;
         all_.exchange.set_path_timer(
@@ -122,8 +120,8 @@ void Migration::has_migrated(Channel& channel, PathIndex path) {
     all_.reports.tell(channel, path, "has migrated to %s, LID %u to %u", rail.name.c_str(),
                       rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});
     all_.watchdog.path_answers(channel, path);
-    // The other side follows packets of a queue pair that has migrated, not of one that is armed anew: when something
-    // has come through we may load the route that was left.
+    // The other side's adapter follows packets of a queue pair that has migrated, but not of one that has been armed
+    // again. So the route that was left is loaded only when this write has completed.
     exchange_migration(channel, path);
     sub.load_due = true;
     sub.load_behind = sub.own[0]->head;
@@ -141,7 +139,7 @@ void Migration::turn_route(Channel& channel, PathIndex path) {
     channel.wiring.scheduler->set_rail(path, sub.rail);
 }
 
-// A port of ours is back: those that have left it return. (The other side's port: its owner does.)
+// A path that has left our port returns to it. If the port is the peer's, the peer does this.
 void Migration::go_back(Channel& channel, PathIndex path, unsigned rail) {
     const Path& sub = channel.wiring.paths[path];
     const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
@@ -149,8 +147,8 @@ void Migration::go_back(Channel& channel, PathIndex path, unsigned rail) {
         tell_to_migrate(channel, path, "its own port is back");
 }
 
-// After a silent loss nobody tells that its own route works again: it is asked, now and then, and three answers in a
-// row are believed. It would carry half of what it could otherwise, sharing the other one's.
+// After a silent loss no event tells that the path's own route works again. So it is probed now and then, and the path
+// returns after three answers in a row. Until then it shares the alternate route with another path, at half the rate.
 void Migration::probe_home(Channel& channel, PathIndex path) {
     constexpr unsigned kBelieved = 3;
     Path& sub = channel.wiring.paths[path];
@@ -167,7 +165,7 @@ void Migration::probe_home(Channel& channel, PathIndex path) {
         (void)core_.control->tell_over_route(channel.connection, sub.other, connect::NewsKind::probe,
                                              {.path = path, .home = true, .end = {}});
     }
-    // Also if it has been told: it may have to wait, or fail to do it.
+    // Goes on after it was told to migrate, too: the job may wait, or fail.
     const Nanos pause = std::min(times.max_open_interval, times.open_interval << std::min(sub.home_probes, 16u));
     all_.exchange.set_path_timer(channel, path, core_.services.now() + pause,
                                  [this](Channel& c, PathIndex p) { probe_home(c, p); });
@@ -180,7 +178,7 @@ void Migration::home_answers(Channel& channel, PathIndex path) {
     sub.home_probes = 0;
 }
 
-// It fails: made anew, it has its own route again. The other side does the same, whatever it has seen.
+// The other side does the same, whether it has seen the migration or not.
 void Migration::forget_migration(Channel& channel, PathIndex path) {
     Path& sub = channel.wiring.paths[path];
     sub.loaded = sub.told_to_migrate = sub.load_due = false;

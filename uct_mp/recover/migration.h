@@ -1,9 +1,11 @@
-// Automatic path migration (IB specification 17.2.8): queue pairs of mp_rc that change to another route, and go home.
+// Automatic path migration (APM; IB specification 17.2.8): a queue pair of mp_rc changes to an alternate route, and
+// later back to its own.
 //
-// Each has another route loaded. The adapter goes there by itself, or is told to when a port is down or nothing comes
-// through. Nothing is sent again then. Without UCX_MP_APM none of this happens.
+// Each queue pair has an alternate route loaded. The adapter changes to it by itself when its retries are used up, or
+// we tell it to when a port is down or nothing comes through. Recovery sends nothing again then. Without UCX_MP_APM
+// none of this happens.
 //
-// Callers: the handshake for the first route; RailEvents and Watchdog, before they give a path up; Jobs for commands.
+// Callers: the handshake for the first route; RailEvents and Watchdog, before they give a path up; JobRunner.
 // Threads: the interface's; load_first_alternate() also the handshake's, with the lock held.
 #pragma once
 
@@ -17,28 +19,28 @@ class Migration {
 public:
     Migration(Core& core, Members& all) : core_(core), all_(all) {}
 
-    // -- Loading a route. Not fatal: Path::loaded says whether the adapter has taken it
+    // -- Loading a route. Failing to is not fatal: Path::loaded says whether the adapter has taken it
     void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub);
     void load_alternate(const connect::Connection& connection, PathIndex path, Path& sub);
-    // An empty write tells the other side: packets say what has changed.
+    // Posts an empty write: the adapters exchange their migration states in the headers of packets.
     void exchange_migration(Channel& channel, PathIndex path);
 
     // -- Migrating
-    // Instead of failing? Once, until something has come through again.
+    // True: the path may migrate instead of failing. False after it has been told to, until something has completed.
     [[nodiscard]] bool may_migrate(const Channel& channel, PathIndex path) const;
     void tell_to_migrate(Channel& channel, PathIndex path, const char* cause); // adds a job
-    void migrate(Channel& channel, PathIndex path);                            // the job
-    // Takes up what device events tell of queue pairs that have migrated.
+    void migrate(Channel& channel, PathIndex path);                            // that job
+    // Handles device events about queue pairs that have migrated.
     void take_migrations();
-    // The path fails: made anew, it has its own route again.
+    // The path fails. When it is made anew, it has its own route again.
     void forget_migration(Channel& channel, PathIndex path);
 
-    // -- Going home
+    // -- Going back to its own route
     void go_back(Channel& channel, PathIndex path, unsigned rail); // our port `rail` is up again
-    void home_answers(Channel& channel, PathIndex path);           // a probe over its own route has come through
+    void home_answers(Channel& channel, PathIndex path);           // a probe over its own route was answered
 
     // -- What others read
-    std::uint32_t seen_migrations[verbs::kMaxDevices] = {}; // events taken up, by device
+    std::uint32_t seen_migrations[verbs::kMaxDevices] = {}; // events handled so far, by device
 
 private:
     void has_migrated(Channel& channel, PathIndex path);

@@ -7,7 +7,6 @@
 
 namespace ucx_mp::recover {
 
-// Until it is known that the adapter tells packet numbers it counts as one that does not.
 void PacketNumbers::test_numbers(unsigned device) {
     if (!(core_.untested >> device & 1)) return;
     numbers_wanted |= 1u << device;
@@ -27,7 +26,7 @@ void PacketNumbers::take_numbers() {
             if (rail != core_.rails.end())
                 test = verbs::PacketNumberTest::begin(core_.services, device, *rail);
             else
-                numbers_wanted &= ~bit; // a port that comes up wants it again
+                numbers_wanted &= ~bit; // a port that comes up asks again
         }
         if (!test || test->state() == verbs::PacketNumberTest::State::running) continue;
         const bool tells = test->state() == verbs::PacketNumberTest::State::yes && test->life() == device.life;

@@ -1,8 +1,8 @@
-// Which devices tell packet numbers truthfully (verbs/packet_numbers.h). Until it is known, a device counts as one that
-// does not.
+// Finds out which devices tell packet numbers truthfully (verbs/packet_numbers.h). Until a device has passed the test,
+// its numbers are not used.
 //
-// Callers: RailEvents, when a port of a device has come up that could not be tested before. A timer goes on.
-// Threads: the interface's; the tests run aside (Services::aside). Slow path.
+// Callers: RailEvents, when a port is up. A timer takes the results.
+// Threads: the interface's; the tests run on another thread (Services::aside). Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -14,18 +14,17 @@ class PacketNumbers {
 public:
     explicit PacketNumbers(Core& core) : core_(core) {}
 
-    // Does nothing if the device has shown it. The verdict stands in Core::untested.
+    // Tests the device, unless it has passed already. A device that passes loses its bit in Core::untested.
     void test_numbers(unsigned device);
 
     // -- What others read
-    Services::Timer numbers_timer = 0; // runs while there are any
+    Services::Timer numbers_timer = 0; // runs while devices are to be tested
 
 private:
     void take_numbers();
 
-    // Those that are being tested, or wait for it.
-    std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
-    std::uint32_t numbers_wanted = 0; // a bit for each device
+    std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices]; // under way
+    std::uint32_t numbers_wanted = 0; // bit i: device i is being tested, or waits for it
     Core& core_;
 };
 

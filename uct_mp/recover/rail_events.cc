@@ -18,7 +18,7 @@ void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone)
                 continue;
             }
             all_.failure.path_failed(*channel, i, cause, false);
-            if (!core_.failures.recoverable(*channel)) break; // ended in a callback
+            if (!core_.failures.recoverable(*channel)) break; // failed in a callback
             channel->wiring.recovery->paths[i].port = true;
             all_.exchange.tell_gone(*channel, i);
         }
@@ -33,7 +33,7 @@ void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone)
             all_.failure.drain(queue, *first.channel, first.path);
         }
     }
-    // Nothing of a dead adapter completes any more: what is posted is lost now. (Callbacks may make channels.)
+    // Nothing posted to a dead adapter completes any more, so it is lost now. Callbacks may add channels to the table.
     for (std::uint32_t c = 0; device_gone && c < core_.directory.channels.size(); ++c)
         for (PathIndex i = 0; i < core_.directory.channels[c]->wiring.path_count; ++i)
             if (SendQueue* const own = core_.directory.channels[c]->wiring.paths[i].own[0].get();
@@ -57,7 +57,7 @@ void RailEvents::rail_active(unsigned rail) {
                 all_.exchange.schedule_open(*channel, i);
             else
                 all_.exchange.tell_over_path(*channel, connect::NewsKind::probe,
-                                             {.path = i, .end = {}}); // the client may try again
+                                             {.path = i, .end = {}}); // the client then tries at once
         }
     }
 }
@@ -81,7 +81,7 @@ void RailEvents::read_events() {
 
 void RailEvents::renew_rail(unsigned index) {
     verbs::Rail now = core_.rails[index];
-    if (!verbs::refresh(core_.devices.device_of(now), now) || !now.active) return; // the next event tells
+    if (!verbs::refresh(core_.devices.device_of(now), now) || !now.active) return; // an event follows when it is up
     more_downs[index] = seen_events[index].downs - seen_events[index].ups;
     const auto facts = [](const verbs::Rail& r) {
         return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.pkey, r.pkey_index, r.mtu, r.rate,
@@ -92,7 +92,7 @@ void RailEvents::renew_rail(unsigned index) {
         LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), core_.rails[index].active ? "another one" : "up",
         now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
     if (now.active) all_.reports.port_up(core_.rails[index], now);
-    // Queue pairs keep the index that they were made with: those that can be made anew are.
+    // Queue pairs keep the index of the partition key that they were made with. So they are made anew where possible.
     const bool moved = now.pkey_index != core_.rails[index].pkey_index, worked = core_.rails[index].active;
     {
         const std::lock_guard lock(core_.services);
@@ -112,19 +112,19 @@ void RailEvents::renew_rail(unsigned index) {
     if (worked) rail_failed(index, "its partition key has moved", false);
     for (unsigned i = 0; core_.has_targets() && i < core_.dc.rails[index].initiators.size(); ++i)
         if (SendQueue& queue = *core_.dc.rails[index].initiators[i]; queue.idle())
-            all_.failure.drop_posted(queue); // begins anew; the others do when what they have is back
+            all_.failure.drop_posted(queue); // restarts it; busy ones restart when their requests are back
     if (worked) rail_active(index);
 }
 
-// Events since the devices were opened, perhaps long ago.
+// The devices may have been opened long ago, and ports may have changed since.
 void RailEvents::read_rails() {
     core_.rails.assign(core_.devices.rails().begin(), core_.devices.rails().end());
     for (verbs::Rail& rail : core_.rails) {
         const verbs::Device& device = core_.devices.device_of(rail);
         const bool dead = verbs::is_dead(device);
         const verbs::DeviceEvents::Seen seen = seen_events[rail.index] = device.events->seen(rail.port);
-        seen_events[rail.index].fatal = 0; // of one that is dead already read_events() hears
-        // Events that come from now on are read later, and harmless if known already.
+        seen_events[rail.index].fatal = 0; // so that read_events() finds a device that is dead already
+        // Later events are read by read_events(). It does no harm if refresh() has seen their effect already.
         if (dead || !verbs::refresh(device, rail)) rail.active = false;
         more_downs[rail.index] = seen.downs - seen.ups - !rail.active;
     }

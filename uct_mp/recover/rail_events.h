@@ -1,8 +1,8 @@
-// Ports and adapters go down and come up: what device events say, and what follows for every path over them.
+// Ports and adapters go down and come up: reads device events, and tells every path over them.
 //
-// Callers: Observer: once when the interface opens, then now and then in progress. Reopening calls for its rails.
-// Ports are counted by events: so many downs and ups since the device was opened.
-// Threads: the interface's. It takes the lock where the control plane reads. Slow path.
+// Callers: Observer, once when the interface opens and then now and then in progress; Migration; Reopening for its
+// rails. A port's state follows from two counters of events since the device was opened: downs and ups.
+// Threads: the interface's. It takes the lock to change what the control plane reads. Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -16,18 +16,19 @@ public:
     RailEvents(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Operations
-    // Rails as they are now, when the interface opens.
+    // The interface opens: reads the present state of all rails.
     void read_rails();
-    // Handles the events since: paths are given up, rails renewed, peers told.
+    // Handles the events since the last call: gives paths up, renews rails, tells peers.
     void read_events();
-    // Asks the port what it is now; peers and paths hear of it if that is something else.
+    // Queries the port. If its address, rate or state has changed, tells the peers, and joins paths.
     void renew_rail(unsigned rail);
-    // It is up: paths that wait for it are tried at once.
+    // The port is up: paths that wait for it are tried at once.
     void rail_active(unsigned rail);
 
     // -- What others read
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
-    std::uint32_t more_downs[verbs::kMaxRails] = {};       // events of it, than ups, while the port is up; wraps
+    // By rail: the difference of downs and ups that means that the port is up; wraps.
+    std::uint32_t more_downs[verbs::kMaxRails] = {};
     [[nodiscard]] bool port_is_down(unsigned rail) const { // as far as events have told
         return seen_events[rail].downs - seen_events[rail].ups != more_downs[rail];
     }

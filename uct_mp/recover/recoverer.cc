@@ -53,8 +53,8 @@ void Recoverer::established(Channel& channel) {
         if (channel.wiring.paths[i].loaded) all_.migration.exchange_migration(channel, i);
 }
 
-// Paths whose queue pair could not be connected, or that have no address handle, are like any others that have failed;
-// so are those whose adapter has died during the handshake.
+// A path fails here if its queue pair could not be connected, if it has no address handle, or if its adapter has died
+// during the handshake.
 void Recoverer::connected(Channel& channel) {
     for (PathIndex i = 0; i < channel.wiring.path_count && core_.failures.recoverable(channel); ++i) {
         const Path& path = channel.wiring.paths[i];
@@ -66,10 +66,10 @@ void Recoverer::connected(Channel& channel) {
         all_.exchange.tell_gone(channel, i);
     }
     fail_dead_routes(channel);
-    all_.joining.join_paths(channel); // ports that came up meanwhile
+    all_.joining.join_paths(channel); // ports may have come up meanwhile
 }
 
-// Routes that have been lost and are not back: the next connection need not find that out again.
+// Remembers routes that are lost now, so that the next connection need not find that out again.
 void Recoverer::parting(Channel& channel) {
     channel.dead_routes.clear();
     const Recovery* const recovery = channel.wiring.recovery.get();
@@ -82,8 +82,9 @@ void Recoverer::parting(Channel& channel) {
     }
 }
 
-// They are tried at once, and nothing waits for that. A short connection may be over by then: so what is known counts
-// for `kRemembered` only. Where all have been lost nothing is known of any.
+// Routes that were lost when the last connection ended begin as failed paths. They are tried at once, and nothing waits
+// for that. Knowledge older than kRemembered is dropped: a connection may be too short to find out that a route works
+// again. If all routes would begin as failed, none does.
 void Recoverer::fail_dead_routes(Channel& channel) {
     constexpr Nanos kRemembered = 1'000'000'000;
     const std::vector<channel::Lasting::DeadRoute> dead = std::exchange(channel.dead_routes, {});
@@ -96,7 +97,7 @@ void Recoverer::fail_dead_routes(Channel& channel) {
             if (now - since < kRemembered && route == channel.connection.route(path) &&
                 !channel.wiring.paths[path].loaded) {
                 lost.emplace_back(path, since);
-                break; // paths of two kinds, or for reads and writes, may have had the same route
+                break; // the same route may be listed twice: for two kinds of paths, or for reads and writes
             }
     if (lost.size() == static_cast<std::size_t>(std::popcount(usable))) return;
     for (const auto& [path, since] : lost) {
@@ -133,7 +134,7 @@ void Recoverer::drop_lost(Channel& channel, std::span<Work* const> works) {
             if (named) dropped.push_back(put.work);
             return named;
         });
-    // Last: the user is told, and may do anything, so `works` may then stand for others.
+    // Last, since this calls the user, who may do anything. Works in `works` may be reused then.
     for (Work* const work : dropped)
         if (--work->open == 0) core_.works.finish_work(*work);
 }

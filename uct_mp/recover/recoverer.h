@@ -1,11 +1,10 @@
-// Hides faults from an interface's channels: the Observer that the channel room tells of them.
+// Hides faults from an interface's channels. The channel room tells it of faults: it is the room's Observer.
 //
-// Its parts stand in members.h. PROTOCOL.md tells the protocol and why it
-// is safe. Completions and refused posts only collect (Failure). Everything else is done by step(), once per round of
-// progress.
+// Its parts are listed in members.h. PROTOCOL.md explains the protocol and why it is safe. Completions and refused
+// posts only record what was lost (Failure). step() does everything else, once per round of progress.
 //
-// Maker: Core, by make(). Its functions pass on to a part, or tie several together; they decide nothing.
-// Threads: the interface's, but for load_first_alternate(), which the handshake calls with the lock held.
+// Core makes it by make(). Its functions pass a call on to a part, or call several parts.
+// Threads: the interface's, except load_first_alternate(), which the handshake calls with the lock held.
 #pragma once
 
 #include <memory>
@@ -20,7 +19,7 @@ public:
     ~Recoverer() override;
     [[nodiscard]] static std::unique_ptr<channel::Observer> make(Core& core); // channel::MakeObserver
 
-    // -- channel::Observer, which says what each is for
+    // -- channel::Observer (its header has the contracts)
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) override;
     void drain(SendQueue& queue, Channel& channel, PathIndex path) override;
     void lost(SendQueue& queue, const Posted& posted) override;

@@ -1,10 +1,10 @@
-// Recovery's memory of a channel while paths of it are down: requests to settle, messages to send again, paths to make
-// anew.
+// State that recovery keeps for a channel while paths of it are down: writes to settle, messages to send again, paths
+// to make anew.
 //
-// Plain records: the parts of Recoverer work on them, and nobody else looks in.
+// Plain records. Only the parts of recovery use them.
 //
-// Ownership: Wiring::recovery, made by Failure::recovery_of() when first needed. Its lists are bounded by what the
-// queues can hold. Threads: the interface's. Times are ns.
+// Ownership: Wiring::recovery, made by Failure::recovery_of() when first needed. The queues bound the length of its
+// lists. Threads: the interface's. Times are ns.
 #pragma once
 
 #include <cstdint>
@@ -36,99 +36,100 @@ namespace ucx_mp::recover {
 using path::Phase;
 
 inline constexpr std::uint32_t kPsnMask = 0xffffff;
-// Half of the number space would do; a quarter leaves room for what is in flight in both directions.
+// With so many packets under way the peer's packet number is not used. Comparing works up to half of the 24 bits; a
+// quarter leaves a margin.
 inline constexpr std::uint32_t kMaxPacketsInFlight = 1u << 22;
 
-// A write whose execution is not known.
+// A write that was lost: nobody knows yet whether the peer's adapter has executed it.
 struct LostPut {
     channel::Work* work;
     std::uint64_t offset;
     std::uint32_t bytes;
-    std::uint32_t end_psn;        // after its last packet
-    std::uint32_t later_marker;   // fence number of the first marker posted behind it, 0: none
-    std::uint32_t newest_marker;  // no marker with a later number has been posted to that path
-    std::uint32_t later_messages; // posted behind it
+    std::uint32_t end_psn;        // packet number after its last packet
+    std::uint32_t later_marker;   // fence number of the first marker posted behind it; 0: none
+    std::uint32_t newest_marker;  // upper bound of the fence numbers of markers posted to that path
+    std::uint32_t later_messages; // messages posted behind it
 };
 
 // Work that needs commands to the adapter: see jobs.h.
 struct Job {
     enum class What : std::uint8_t {
-        end,       // a queue pair to the error state
-        restart,   // a DC initiator that has been ended
-        truth,     // mp_rc: what had come over a path?
-        open,      // a path is tried
-        take_open, // news that need commands, too
+        end,       // move a queue pair to the error state
+        restart,   // make a DC initiator usable again after that
+        truth,     // mp_rc: query what has arrived over a path
+        open,      // try to open a path
+        take_open, // answer a path_open: connects a half
         take_opened,
-        migrate, // APM: a queue pair to its other route
-        load,    // ... which gets another one
+        migrate, // APM: change a queue pair to its alternate route
+        load,    // APM: load another alternate route after that
     } what;
     channel::Channel* channel; // null: restart
-    link::SendQueue* queue;    // end, restart
-    connect::PathNews news{};  // the path, and what was told
+    link::SendQueue* queue;    // end, restart; else null
+    connect::PathNews news{};  // the path; take_open, take_opened: what the peer has told
 };
 
 struct PathRecovery {
     bool stays = false;   // mp_dc: only the initiator has failed, the path goes on carrying traffic
-    bool back = false;    // mp_dc: since it failed there was a moment when nothing was posted there
-    bool port = false;    // because of our own port or adapter: the other side hears of no event, see tell_gone()
-    bool greet = false;   // mp_rc, client: `path_up` has to be sent
+    bool back = false;    // mp_dc: all that was posted before it failed has come back
+    bool port = false;    // our own port or adapter is down. The peer sees no event of that, see tell_gone()
+    bool greet = false;   // mp_rc, client: `path_up` is still to be sent
     bool retired = false; // on demand: this life ends because nobody wants it
-    bool offered = false; // mp_rc, client: the server has been told of the next life, and may be in it
+    bool offered = false; // mp_rc, client: the next life has been offered, and the server may have begun it
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What
     std::uint32_t round = 0;   // Rounds::looks when it failed
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;
-    // Where buffers of messages that go again over other paths end meanwhile: small ones, large ones. This path's
-    // adapter may still be reading them until what was posted here is back, also if they have been acknowledged.
+    // Pools that take buffers of messages sent again over other paths: [0] small ones, [1] large ones. An acknowledged
+    // buffer must not be reused yet: until everything posted here is back, this path's adapter may still read it.
     std::unique_ptr<link::BufferPool> detour[2];
     Nanos since = 0; // when it failed
     Nanos came_up = 0;
-    Nanos not_before = 0; // mp_dc: late packets are gone
-    unsigned flaps = 0;   // failures soon after a return
+    Nanos not_before = 0; // mp_dc: the peer is not asked before this; late packets have expired then
+    unsigned flaps = 0;   // failures in a row that came soon after a return
     unsigned attempts = 0;
     Services::Timer timer = 0;
     Nanos probed_since = 0;  // the watchdog's first probe without an answer; 0: none
     verbs::QueuePair next;   // mp_rc, client: the half that is being offered
-    std::uint64_t order = 0; // on demand: what is being done aside for this life's end, or for the next; 0: nothing
-    // The adapter's answer when this life was ended aside.
+    std::uint64_t order = 0; // on demand: the command that another thread runs for this path; 0: none
+    // Another thread has ended this life's queue pair. `expected`: the packet number that its adapter has told.
     bool ended_aside = false;
     std::uint32_t expected = connect::kUnknownPsn;
     connect::LocalEnd next_end, their_end;
-    const char* cause = nullptr; // of the latest failure, for people; lives for ever
+    const char* cause = nullptr; // of the latest failure, for people; a literal
     // Statistics
     std::uint32_t failures = 0, returns = 0;
 };
 
-// Sends that a flush waits for although their completions were failures: until all messages up to `until` have arrived.
+// Messages whose sends have failed. A flush of `epoch` waits until the peer has acknowledged all before `until`.
 struct Hold {
     std::uint32_t until;
     std::uint32_t requests;
     std::uint8_t epoch;
 };
 
-// How messages shall come, in both directions, over this connection: demand.h.
+// Whether each side wants the other's messages over RC: demand.h.
 struct Wishes {
-    // Our wish for the peer's messages; told until it has answered.
+    // Our wish for the peer's messages. It is repeated until the peer answers.
     adapt::Service ours = adapt::Service::shared;
     std::uint32_t number = 0; // 0: none yet
     bool answered = true, refused = false;
     channel::Reason why = channel::Reason::none;
     unsigned attempts = 0;
     Services::Timer timer = 0;
-    // The way of our messages, as the peer wants it and we agree.
+    // How our messages go, as the peer wishes and we agree.
     adapt::Service theirs = adapt::Service::shared;
-    std::uint32_t heard = 0; // the newest; 0: none yet
+    std::uint32_t heard = 0; // number of the peer's newest wish; 0: none yet
     bool heard_refused = false;
-    bool asks = false; // the newest was for RC, and has been refused when it came
+    bool asks = false; // the newest was for RC, and we refused it when it came
     unsigned answers = 0;
-    unsigned revoked = 0; // times that the peer has been told; 0: it need not be
+    unsigned revoked = 0; // how often the peer has been told that its RC is taken back; 0: it need not be told
     Services::Timer revoking = 0;
     bool counted = false; // in Demand::in_use
-    Nanos left_at = 0;    // when it was not wanted any more
-    // About the peer, for giving back: acknowledgments asked for in a row while `acked` was the same; not before
-    // ask_at.
+    Nanos left_at = 0;    // since when RC is not wanted
+    // Before a path is given back, its messages must be acknowledged. `asked`: how often in a row the peer was asked
+    // while `acked` stayed at `asked_acked`. The next request goes at `ask_at` or later.
     unsigned asked = 0;
     std::uint32_t asked_acked = 0;
     Nanos ask_at = 0;
@@ -140,18 +141,18 @@ struct Recovery {
     std::vector<Hold> holds;
     struct Marker {
         std::uint32_t number;
-        std::uint32_t sequence;   // of the fenced message
-        schedule::PathIndex path; // whose writes it stands for
-        schedule::PathIndex over; // where those went again: order there is the adapter's. kNoPath: they had all arrived
+        std::uint32_t sequence;   // number of the fenced message
+        schedule::PathIndex path; // the path whose writes it stands for
+        schedule::PathIndex over; // the path that took those writes again; kNoPath: none had to go again
     };
-    std::vector<Marker> markers; // to be sent, over any path
-    std::vector<Marker> told;    // have been sent so; again if another path fails before the fence is over
-    // Writes that go again are all on this path, since a completion says nothing about what the peer sees: another
-    // adapter's message may overtake them. The markers that stand for them follow on it.
+    std::vector<Marker> markers; // to be sent, over `over` or any path
+    std::vector<Marker> told;    // sent again if another path fails before their fence is over
+    // The path that takes all writes again. A completed write may not be visible yet, and a message over another
+    // adapter might overtake it. So the markers for these writes follow on the same path.
     schedule::PathIndex puts_over = schedule::kNoPath;
     const channel::Work* put_again = nullptr; // the latest of them that is under way
     bool resend = false;                      // some retained message has no path
-    // Keys of adapters of the peer's that are there again (renewal.h): those asked for, and those that are known.
+    // New keys of memory at adapters of the peer that were opened again (renewal.h): questions, and answers.
     struct AskedKeys {
         std::uint64_t region;
         unsigned attempts = 0;
@@ -159,17 +160,17 @@ struct Recovery {
     };
     std::vector<AskedKeys> asked;
     std::unordered_map<std::uint64_t, verbs::RemoteKeys> renewed; // by region
-    // The channel's only path is about to get company (joining.h); told: everything before this record asks for a
-    // completion.
+    // Other paths wait to join the channel's only path (joining.h). They do when the queue has reaped all records
+    // before `widen_behind`. `widening_told`: that position is set, and all before it will complete.
     bool widening = false, widening_told = false;
     std::uint32_t widen_behind = 0;
     Wishes wishes;
     bool listed = false;           // in Failure::recovering
     Services::Timer partition = 0; // runs while no path is usable
     Nanos partition_since = 0;
-    bool given_up_told = false; // that it has lasted for too long: Reports
-    Nanos answered_at = 0;      // latest answer to a probe, over whatever path
-    Services::Timer nudge = 0;  // runs while there are holds: the acknowledgment may have been lost
+    bool given_up_told = false; // Reports has said that the partition lasted for too long
+    Nanos answered_at = 0;      // latest answer to a probe, over any path
+    Services::Timer nudge = 0;  // runs while there are holds: asks for an acknowledgment, which may have been lost
     // Statistics
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0;
 };

@@ -1,7 +1,6 @@
-// When an adapter of the peer's is there again, all memory that was registered with it has another key there. The
-// holder of old keys cannot renew them itself (UCX unpacks a key once), so this does. Operations with keys of an
-// earlier life of a device wait until the peer has told the present ones, once per region. Operations under way are
-// given the new keys, and no path to that device comes up before they have them.
+// When a device of the peer has been opened again, all memory registered with it has another key there. UCX unpacks a
+// key once and keeps it, so the user cannot renew it. Operations under way get the new keys here, and no path to that
+// device is opened before they have them.
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -13,8 +12,9 @@ namespace ucx_mp::recover {
 
 namespace {
 
-// Some device's key is of an earlier life than that of now. Later ones are fine: we have not heard of that life yet,
-// and use no path there; but the count wraps, so what seems much later is old.
+// True: one of the keys is of an earlier life of its device than the present one. A key of a later life is good: we
+// have not heard of that life yet, and use no path there. The difference is taken modulo 256, so what seems much later
+// is old.
 bool is_old(const verbs::RemoteKeys& keys, std::uint64_t now) {
     constexpr std::uint8_t kLater = 8;
     for (unsigned i = 0; i < verbs::kMaxDevices; ++i)
@@ -37,7 +37,6 @@ bool accesses_memory(const Work& work) {
 
 } // namespace
 
-// The peer's list of rails is another one.
 void Renewal::note_lives(Channel& channel) {
     std::uint64_t lives = 0;
     for (const path::RemoteRail& rail : channel.connection.remote_rails) {
@@ -46,14 +45,14 @@ void Renewal::note_lives(Channel& channel) {
     }
     if (std::exchange(channel.remote_lives, lives) == lives || (channel.gates & (gate::not_ready | gate::failed)))
         return;
-    core_.rings.path_failed(channel); // its keys are not those that we know any more
+    core_.rings.path_failed(channel); // we know only the ring's old keys
     if (channel.wiring.recovery)
         std::erase_if(channel.wiring.recovery->renewed, [&](const auto& entry) { return is_old(entry.second, lives); });
-    if (channel.epochs_empty()) return; // each of its works counts in one
+    if (channel.epochs_empty()) return; // then the channel has no works, since each counts in an epoch
     core_.works.pool.for_each([&](Work& work) {
         if (work.channel != &channel || !accesses_memory(work) || !is_old(work.keys, lives)) return;
         const verbs::RemoteKeys* keys = &work.keys;
-        if (present_keys(channel, keys)) work.keys = *keys; // else take_keys() does
+        if (present_keys(channel, keys)) work.keys = *keys; // else take_keys() sets them
     });
 }
 
@@ -100,14 +99,14 @@ void Renewal::repeat_question(Channel& channel, std::uint64_t region) {
         core_.services.at(core_.services.now() + pause, [this, &channel, region] { repeat_question(channel, region); });
     if (attempt == kDoubt)
         all_.liveness.check(
-            channel); // a peer that is dead would be asked for ever. May end the channel, and the question
+            channel); // without it a dead peer would be asked for ever. May fail the channel, which ends the question
 }
 
 void Renewal::take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) {
     if ((channel.gates & gate::failed) || !channel.wiring.recovery) return;
     Recovery& recovery = *channel.wiring.recovery;
     verbs::RemoteKeys keys = told;
-    if (!found) { // released meanwhile: as with any such key, the peer's adapter refuses it
+    if (!found) { // the peer has released the memory: its adapter refuses these keys
         keys = {.count = verbs::kMaxDevices, .id = told.id, .lives = channel.remote_lives};
     } else if (is_old(keys, channel.remote_lives)) {
         return; // a late answer

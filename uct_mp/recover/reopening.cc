@@ -1,6 +1,5 @@
-// Adapters that have died and are there again (verbs/registry.h): opened anew, with queues anew. To the paths over them
-// their ports then are like ports that come up late (joining.h), with other numbers; the peers are told by the list of
-// rails.
+// The registry opens the device once for all interfaces of the process (verbs/registry.h). Peers hear of the new life
+// and its queue pair numbers by the list of rails. The ports then come up like late ones (joining.h).
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -13,10 +12,9 @@
 namespace ucx_mp::recover {
 
 namespace {
-constexpr Nanos kSoon = 1'000'000; // until its paths are settled
+constexpr Nanos kSoon = 1'000'000; // pause while something of the old life is in use
 }
 
-// Its ports are no longer offered to anybody, and somebody looks whether it is there again.
 void Reopening::device_died(unsigned device) {
     if (!core_.config.recovery.enabled) return;
     const std::lock_guard lock(core_.services);
@@ -68,8 +66,8 @@ void Reopening::try_reopen(unsigned index) {
     reopen_timer[index] = core_.services.at(core_.services.now() + pause, [this, index] { try_reopen(index); });
 }
 
-// Nothing of the life before is in use: everything posted is back (to settle it we may need the new one), and no
-// handshake has made queue pairs there.
+// True: nothing of the old life is in use. Everything posted is back, and no handshake has made queue pairs there.
+// Losses need not be settled yet, since that may need the device.
 bool Reopening::may_adopt(unsigned device) {
     const std::lock_guard lock(core_.services);
     if (!core_.ends.graves.empty()) return false;
@@ -84,7 +82,7 @@ bool Reopening::may_adopt(unsigned device) {
             if (sub.device != device) continue;
             if (sub.open || (sub.own[0] && !sub.own[0]->idle())) return false;
             if ((channel.gates & gate::failed) || sub.phase == Phase::absent) continue;
-            if (!channel.wiring.recovery) return false; // has not been told yet
+            if (!channel.wiring.recovery) return false; // it has not heard of the failure yet
             const Phase phase = channel.wiring.paths[i].phase;
             if (phase == Phase::up || phase == Phase::draining || phase == Phase::half) return false;
         }
@@ -96,7 +94,7 @@ bool Reopening::may_adopt(unsigned device) {
     return true;
 }
 
-// Queue pairs are made with the place that a partition key has in this life. False: a key is not there yet.
+// Takes the partition keys of the new life and their indices, which queue pairs are made with. False: a key is missing.
 bool Reopening::take_keys(const verbs::Device& now) {
     bool any = false;
     for (verbs::Rail& rail : core_.rails) {
@@ -114,7 +112,7 @@ bool Reopening::take_keys(const verbs::Device& now) {
     return any;
 }
 
-// Everything is made before anything is replaced. False: it has died again, perhaps.
+// False: no queue has been replaced. The device may have died again.
 bool Reopening::adopt(const verbs::Device& now) {
     const std::lock_guard lock(core_.services);
     if (!take_keys(now)) return false;
@@ -133,7 +131,7 @@ bool Reopening::adopt(const verbs::Device& now) {
         for (const verbs::Rail& rail : core_.rails) {
             if (core_.dc.rails.empty()) break;
             const bool ours = rail.device == index;
-            if (ours) { // as many as there were
+            if (ours) { // as many initiators as there were
                 const auto count = static_cast<unsigned>(core_.dc.rails[rail.index].initiators.size());
                 DcRail& made = dc.emplace_back(rail.index, DcRail{}).second;
                 if (const Status s = core_.make_dc_rail(rail, now, fresh, count, made, error); ucx_mp::failed(s))
@@ -162,7 +160,7 @@ bool Reopening::adopt(const verbs::Device& now) {
     core_.devices.renew(now);
     all_.migration.seen_migrations[index] = now.events->migrations();
     adapter.timestamps = adapter.timestamps && adapter.clock.calibrate(*adapter.device, core_.services);
-    core_.rounds.calibration_interval = 1'000'000; // all of them soon again
+    core_.rounds.calibration_interval = 1'000'000; // calibrate all clocks again soon
     core_.rounds.next_calibration = core_.services.now() + core_.rounds.calibration_interval;
     watch_descriptors(index);
     core_.services.say(core_.devices.registry()->is_first_to_find(now) ? LogLevel::warn : LogLevel::debug,
@@ -170,9 +168,9 @@ bool Reopening::adopt(const verbs::Device& now) {
     for (verbs::Rail& rail : core_.rails) {
         if (rail.device != index) continue;
         verbs::DeviceEvents::Seen& seen = all_.rail_events.seen_events[rail.index] = now.events->seen(rail.port);
-        seen.fatal = 0; // if it has died again, read_events() is to find that
-        all_.rail_events.more_downs[rail.index] = seen.downs - seen.ups - 1; // until renew_rail() knows better
-        core_.control->renew(rail);                                          // its numbers
+        seen.fatal = 0; // so that read_events() finds it if the device has died again
+        all_.rail_events.more_downs[rail.index] = seen.downs - seen.ups - 1; // down, until renew_rail() has asked it
+        core_.control->renew(rail);                                          // has new numbers
     }
     tell_rails();
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
@@ -185,15 +183,16 @@ bool Reopening::adopt(const verbs::Device& now) {
     return true;
 }
 
-// References to the queues of the life that is over.
+// Drops all references to queues of the old life.
 void Reopening::let_go(unsigned device) {
-    // Other users may keep the device open, and closing takes no descriptor out that a forked child still has.
+    // Descriptors are taken out of the epoll set by hand. Closing does not do that while another user keeps the device
+    // open, or a forked child still has the descriptor.
     const std::span<const verbs::Device> devices = core_.devices.devices();
     const auto ours = devices[device].context;
     if (core_.rounds.event_fd >= 0) {
         for (const auto* channel : {&core_.adapters[device].channel, &core_.adapters[device].send_channel})
             if (*channel) (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, (*channel)->fd, nullptr);
-        // One that was dead when we began has another one's context, and that one may live.
+        // A device that was dead when the interface opened has another device's context, and that one may live.
         if (std::ranges::none_of(devices,
                                  [&](const verbs::Device& d) { return d.context == ours && !d.events->seen(0).fatal; }))
             (void)epoll_ctl(core_.rounds.event_fd, EPOLL_CTL_DEL, ours->async_fd, nullptr);
@@ -219,7 +218,7 @@ void Reopening::let_go(unsigned device) {
     }
 }
 
-// A thread that sleeps has to hear of its new queues.
+// A thread that sleeps must be woken by the new queues, too.
 void Reopening::watch_descriptors(unsigned device) {
     if (core_.rounds.event_fd >= 0) {
         core_.rounds.watch_descriptor(core_.adapters[device].channel->fd);
@@ -230,14 +229,12 @@ void Reopening::watch_descriptors(unsigned device) {
     if (core_.config.background) {
         core_.events.new_control_fd(control_fd);
         if (core_.config.recovery.thread) (void)core_.adapters[device].tell_failures();
-        (void)core_.control->arm(); // what is there already the next poll finds
+        (void)core_.control->arm(); // the next poll finds what has come already
     } else if (core_.rounds.event_fd >= 0) {
         core_.rounds.watch_descriptor(control_fd);
     }
 }
 
-// Nothing begins over an adapter that is dead, nor over one that is there again before the peer knows its new numbers,
-// nor while we wait for the peer's new keys.
 bool Reopening::is_ready(Channel& channel, PathIndex path) {
     const verbs::Device& device = core_.devices.devices()[channel.wiring.paths[path].device];
     if (device.events->seen(0).fatal) return false;

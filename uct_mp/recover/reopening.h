@@ -1,11 +1,11 @@
-// Adapters of ours that have died and are there again: opened anew, with queues anew.
+// Opens adapters of ours again after they have died, and makes their queues anew.
 //
-// To the paths over them their ports then are like ports that come up late. Nothing of the life before may be in use
-// when the new one is taken over. Everything is made before anything is replaced.
+// The ports of such an adapter are then treated like ports that come up late. Nothing of the old life may be in use
+// when the new one is taken over. Everything new is made before anything old is replaced.
 //
-// Callers: RailEvents, when a device has died. A timer looks after it until it is there.
+// Callers: RailEvents, when a device has died. A timer tries until the device is open again.
 // Errors: a device that cannot be used is tried again, after a pause that doubles.
-// Threads: the interface's; opening runs aside (Services::aside). It takes the lock. Slow path.
+// Threads: the interface's; opening runs on another thread (Services::aside). It takes the lock. Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -19,16 +19,16 @@ public:
     Reopening(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- Operations
-    // Its ports are offered to nobody from now on.
+    // Takes the device's ports out of what peers are told, and starts the timer.
     void device_died(unsigned device);
-    // Peers hear of our rails as they are now. With the lock held.
+    // Tells all peers the present list of our rails. With the lock held.
     void tell_rails();
-    // May something begin over this path? Not over a dead device, nor before the peer knows its new life, nor while
-    // keys are asked for.
+    // True: the path may be opened. False: its device is dead, the peer does not know the device's new life yet, or
+    // the peer has been asked for keys.
     [[nodiscard]] bool is_ready(Channel& channel, PathIndex path);
 
     // -- What others read
-    Services::Timer reopen_timer[verbs::kMaxDevices] = {}; // runs while the device is dead
+    Services::Timer reopen_timer[verbs::kMaxDevices] = {}; // by device; runs while it is dead
 
 private:
     void try_reopen(unsigned device);

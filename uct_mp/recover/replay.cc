@@ -1,4 +1,3 @@
-// Sends again what was lost: settled by the other side's news, through the scheduler, over any path that works.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -20,12 +19,13 @@ void Replay::finish_replayed(Channel& channel, Work& work) {
 }
 
 namespace {
-// Its losses are not known yet.
+// True: the peer has not told yet which of the lost writes it has.
 bool is_unsettled(Phase phase) { return phase == Phase::draining || phase == Phase::asking; }
 
-// Was this write executed? Packet numbers say it exactly; else a marker or a message that came behind it does, and what
-// neither of them covers nobody can have been told of. More than was sent over this path the peer cannot have got: what
-// it says beyond that says nothing, and of a path that was quiet for long its marker may be far behind.
+// Was this write executed at the peer? A packet number answers that exactly. Without one, a marker or message that was
+// posted behind the write and has arrived shows that it was executed. If neither has arrived, the peer's program cannot
+// know of the write, so it may go again. Numbers beyond what was sent are not believed. The marker of a path that was
+// quiet for long may be much older than the write.
 bool executed(const Channel& channel, PathIndex path, const PathRecovery& r, const LostPut& put) {
     const auto between = [](std::uint32_t told, std::uint32_t from, std::uint32_t to, std::uint32_t mask) {
         return ((told - from) & mask) <= ((to - from) & mask);
@@ -34,7 +34,7 @@ bool executed(const Channel& channel, PathIndex path, const PathRecovery& r, con
         return between(r.theirs.psn, put.end_psn, channel.wiring.paths[path].own[0]->psn(), kPsnMask);
     if (put.later_marker && r.theirs.marker && between(r.theirs.marker, put.later_marker, put.newest_marker, ~0u))
         return true;
-    // A single path has no markers; messages keep the order there.
+    // A single path has no markers, since messages keep the order there.
     return channel.wiring.path_count == 1 && put.later_messages > channel.next_sequence - r.theirs.delivered;
 }
 } // namespace
@@ -44,19 +44,19 @@ void Replay::settled(Channel& channel, PathIndex path) {
     PathRecovery& r = recovery.paths[path];
     if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
     const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
-    // Numbers of 24 bits say nothing about more packets than that.
+    // A packet number has 24 bits, so it says nothing if too many packets were under way.
     if (!dc) {
         const SendQueue& queue = *channel.wiring.paths[path].own[0];
         if (queue.psn() - queue.drained_from >= kMaxPacketsInFlight) r.theirs.psn = connect::kUnknownPsn;
     }
     core_.receiver.take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
-    if (channel.gates & gate::failed) return; // by the user, in a callback
+    if (channel.gates & gate::failed) return; // a callback of the user has ended it
     // From the back, since Failure::redo() puts each before the others.
     std::vector<LostPut> lost = std::exchange(r.lost, {});
     std::uint64_t again = 0;
     for (std::size_t i = lost.size(); i-- > 0;) {
         const LostPut& put = lost[i];
-        if (channel.gates & gate::failed) { // likewise
+        if (channel.gates & gate::failed) { // a callback has ended it
             if (!ucx_mp::failed(put.work->status)) put.work->status = channel.error;
             if (--put.work->open == 0) core_.works.finish_work(*put.work);
         } else if (executed(channel, path, r, put)) {
@@ -88,7 +88,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
 
 // -- Messages
 
-// A fenced message is a marker, too: behind the writes that have gone again.
+// A fenced message is a marker, too. So it follows the writes that have gone again, on their path.
 PathIndex Replay::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
     if (const std::uint32_t fence = core_.sender.trailer_of(buffer).number)
         for (const Recovery::Marker& marker : channel.wiring.recovery->told)
@@ -103,17 +103,17 @@ PathIndex Replay::place_put_again(Channel& channel, PathIndex path, std::uint64_
     return path;
 }
 
-// False: the path that they take has no room.
 bool Replay::place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) {
     const schedule::Transfer& transfer = work.transfer;
     PathIndex& over = channel.wiring.recovery->puts_over;
     const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
     if (!channel.wiring.stands(over)) {
-        // Those that it has lost in its turn were before these.
+        // The path that took such writes has failed, too. Its lost writes come before this work.
         if (usable == 0 || (over != kNoPath && is_unsettled(channel.wiring.paths[over].phase))) return false;
         over = *schedule::each(usable).begin();
     }
-    // Fences stood between them. Should this path fail, too, none goes a third time that a later one has come behind.
+    // There were fences between these writes. If this path fails, too, no write may go again when a later one has
+    // arrived. So only one is under way at a time, unless the path can tell exactly which were executed.
     const Work* const before = channel.wiring.recovery->put_again;
     if (channel.moving.in_order && before && before != &work &&
         !tells_what_was_executed(core_, channel, channel.wiring.paths[over]))
@@ -132,7 +132,7 @@ bool Replay::send_again(Channel& channel, Buffer& buffer) {
     PathIndex path = 0;
     if (channel.wiring.only ? !channel.wiring.only->room() : (path = place_again(channel, buffer, bytes)) == kNoPath)
         return false;
-    // A copy: the acknowledgment may come by another way while this one is still being sent.
+    // A copy is sent: the message may be acknowledged, and its buffer reused, while the adapter is still reading.
     Buffer* copy = buffer.pool->home().get();
     if (!copy) {
         if (!channel.wiring.only) channel.wiring.scheduler->cancel(path, Direction::write, bytes);
@@ -175,7 +175,7 @@ void Replay::resend(Channel& channel) {
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer& buffer = *channel.wiring.retained[i & channel.window_mask];
         if (buffer.path != kNoPath) continue;
-        // A fenced message is a marker itself: not before the writes that it stands for, wherever they have gone.
+        // A fenced message is a marker itself, so it waits for the writes that it stands for.
         if (buffer.trailer && channel.wiring.unsettled.may_not_tell()) {
             left = true;
             continue;
@@ -187,23 +187,24 @@ void Replay::resend(Channel& channel) {
 
 // -- Fences
 
-// All writes of the failed paths have completed, wherever: fences may pass, and markers that were lost are told again.
+// When all writes of the failed paths have completed, fences may pass again, and lost markers are sent again.
 void Replay::heal(Channel& channel) {
     Recovery& recovery = *channel.wiring.recovery;
     if (!channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return;
     for (const PathIndex path : schedule::each(channel.wiring.unsettled.damaged))
         if (is_unsettled(channel.wiring.paths[path].phase)) return;
     const PathMask healed = std::exchange(channel.wiring.unsettled.damaged, 0);
-    ++core_.recovery_steps; // who waits for room may go on
-    // Paths that have come back may carry new writes.
+    ++core_.recovery_steps; // users that wait for room may go on
+    // Paths that are up again may have carried new writes, so their bits stay.
     PathMask gone = 0;
     for (const PathIndex path : schedule::each(healed))
         if (!channel.wiring.stands(path)) gone |= PathMask{1} << path;
     const PathIndex over = std::exchange(recovery.puts_over, kNoPath);
-    // A fence that has not gone yet is to find the writes where they have gone now.
+    // A fence that has not been sent yet must cover the path that took the writes again.
     if (channel.wiring.stands(over) && (channel.fences.fence_paths & healed))
         channel.fences.fence_paths |= PathMask{1} << over;
-    // Writes that had completed on a lost path are visible before any that go by another path to the same adapter.
+    // Writes that had completed on a lost path become visible before any over another path to the same adapter. So that
+    // path stands for them.
     for (const PathIndex path : schedule::each(gone)) {
         const PathIndex other = core_.visibility.beside(channel, path);
         if (other == kNoPath) continue;
@@ -212,8 +213,7 @@ void Replay::heal(Channel& channel) {
     }
     channel.fences.put_paths &= ~gone;
     channel.fences.fence_paths &= ~gone;
-    // A marker that has gone is not sent a second time under its number: writes behind the first one would seem
-    // covered.
+    // A marker must not be sent a second time with the same number: writes behind the first one would seem covered.
     if (channel.fences.marked_paths & healed) {
         channel.fences.marked_paths = 0;
         channel.fences.fence_number = channel.fences.next();
@@ -221,8 +221,8 @@ void Replay::heal(Channel& channel) {
     channel.fences.marker_due = channel.fences.fence_paths != 0;
     if (!channel.fences.pending() && !channel.moving.gets_open) channel.gates &= ~gate::fence;
     if (channel.wiring.path_count == 1) return;
-    // Those that were told before may have been lost with the path that carried them.
-    // That may be long ago: both numbers have wrapped, perhaps.
+    // Markers that were sent again before may have been lost with their path, so they go once more. Those of fences
+    // that are over are dropped. Both numbers are compared, since either may have wrapped meanwhile.
     std::erase_if(recovery.told, [&](const Recovery::Marker& m) {
         return m.sequence - channel.acked >= channel.in_flight() ||
                channel::Sender::trailer_of(*channel.wiring.retained[m.sequence & channel.window_mask]).number !=
@@ -270,7 +270,7 @@ bool Replay::send_markers(Channel& channel) {
 // -- In progress
 
 void Replay::release_holds(Channel& channel) {
-    // The user's callbacks may lose more, or end the channel (which empties the list).
+    // Callbacks of the user may lose more messages, or fail the channel, which empties the list.
     for (const Hold& hold : std::exchange(channel.wiring.recovery->holds, {})) {
         if (!(channel.gates & gate::failed) && static_cast<std::int32_t>(channel.acked - hold.until) < 0)
             channel.wiring.recovery->holds.push_back(hold);
@@ -279,7 +279,6 @@ void Replay::release_holds(Channel& channel) {
     }
 }
 
-// False: nothing is left to do here but wait for news, timers or completions that call again.
 bool Replay::recover(Channel& channel) {
     Recovery& recovery = *channel.wiring.recovery;
     if (channel.gates & gate::failed) return false;
@@ -290,7 +289,7 @@ bool Replay::recover(Channel& channel) {
             if (sub.own[0] && sub.own[0]->end_due) all_.failure.end_queue(*sub.own[0], channel, path);
             const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
             if (all_back && !core_.rounds.looked_since(r.round))
-                ++core_.recovery_steps; // progress is wanted
+                ++core_.recovery_steps; // the caller of progress() shall call again
             else if (all_back && sub.own[0])
                 all_.jobs.add_path_job(channel, Job::What::truth, {.path = path, .end = {}});
             else if (all_back)
@@ -317,7 +316,7 @@ bool Replay::recover(Channel& channel) {
     if (recovery.resend) resend(channel);
     const bool marked = send_markers(channel);
     if (channel.gates & gate::failed) return false;
-    bool waiting = false; // for completions that don't call us
+    bool waiting = false; // for completions, which do not list the channel again
     for (PathIndex path = 0; path < channel.wiring.path_count; ++path)
         waiting |= channel.wiring.paths[path].phase == Phase::draining || recovery.paths[path].greet ||
                    channel.wiring.paths[path].load_due;

@@ -1,9 +1,10 @@
-// Sends again what was lost: messages at once, writes when the peer has told which it has, then markers.
+// Sends again what was lost: messages at once, writes when the peer has told which ones it has, then markers.
 //
-// That is step 3, and steps 10 to 12 in PROTOCOL.md. A replay is an operation like any other, so it may be lost again.
+// These are steps 3 and 10 to 12 in PROTOCOL.md. A replay is an operation like any other, so it may be lost again.
 //
-// Callers: recover() once per round of progress, for each channel in Failure::recovering. Observer and Failure for
-// the others. Sizes and offsets are bytes. Threads: the interface's. Completions of the user may run inside.
+// Callers: Recoverer::step() calls recover() once per round of progress, for each channel in Failure::recovering.
+// Observer calls the others. Sizes and offsets are bytes.
+// Threads: the interface's. The user's callbacks may run inside.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -17,12 +18,14 @@ public:
     Replay(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- In progress
-    // Moves every path of the channel on as far as it can go now. False: only news, timers or completions are awaited.
+    // Moves every path of the channel on as far as it can go now. True: call again in the next round. False: news, a
+    // timer or a completion will list the channel again.
     bool recover(Channel& channel);
 
     // -- Works that go again
+    // `work`, a put, get or message that has gone again, is complete.
     void finish_replayed(Channel& channel, Work& work);
-    // Writes that go again all take one path. False: it has no room.
+    // Places a write that goes again: all of them take one path. False: that path has no room.
     bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk);
 
 private:

@@ -11,16 +11,16 @@ namespace ucx_mp::recover {
 namespace {
 
 constexpr Nanos kSecond = 1'000'000'000;
-constexpr Nanos kShort = 100'000'000;   // what is over by then is no warning
-constexpr Nanos kTogether = 20'000'000; // what comes back within this comes back together
-constexpr Nanos kLinger = 500'000'000;  // ... or within this, as long as others are still away
-constexpr Nanos kWindow = 60 * kSecond; // of which
-constexpr unsigned kSingly = 3;         // outages of a host are told one by one,
-constexpr Nanos kLong = 5 * kSecond;    // and later ones if they last for longer than this
-constexpr std::size_t kNamed = 3;       // hosts in a line; with more of them there is one line for all
+constexpr Nanos kShort = 100'000'000;   // a shorter outage is no warning
+constexpr Nanos kTogether = 20'000'000; // hosts that come back within this time share a line
+constexpr Nanos kLinger = 500'000'000;  // ... or within this time, while others are still away
+constexpr Nanos kWindow = 60 * kSecond; // time in which the outages of a host are counted
+constexpr unsigned kSingly = 3;         // so many of them are logged one by one
+constexpr Nanos kLong = 5 * kSecond;    // a later one is logged by itself if it lasts for longer than this
+constexpr std::size_t kNamed = 3;       // hosts that have a line each; more of them share one line
 constexpr std::size_t kWays = 4;        // pairs of ports in a line
 constexpr unsigned kBurst = 16;         // lines about paths in a second
-constexpr double kLess = 0.95;          // a rate below this part of the best one is told
+constexpr double kLess = 0.95;          // a port that comes up below this share of its best rate is reported
 
 std::string seconds(Nanos t) {
     char text[32];
@@ -47,22 +47,22 @@ template <class List> std::string join(const List& words, std::size_t most) {
 
 } // namespace
 
-// Processes of a peer's host, as far as this interface has lost them.
+// A host on which a peer of this interface has been lost at least once.
 struct Reports::Host {
-    // -- As it is now: survey()
-    std::vector<const Channel*> cut; // without a path, and somebody here wants it
-    Nanos since = 0;                 // the first of them is
-    bool is_reached = false;         // another one has a path
+    // -- Set by survey()
+    std::vector<const Channel*> cut; // used by endpoints, but without a path
+    Nanos since = 0;                 // when the first of them lost its last path
+    bool is_reached = false;         // some channel to this host has a path
     // -- This outage
     bool open = false;
     bool told = false, given_up = false;
-    bool ended = false; // a channel has failed otherwise: whatever is reached then, it was not that one
+    bool ended = false; // a channel has failed for another reason: what is reached later is not that peer
     Nanos began = 0, back = 0;
-    std::string name; // as it was called then
-    // -- Outages
-    Nanos window = 0; // since when they are counted; 0: none
-    unsigned outages = 0, unsaid = 0;
-    Nanos unsaid_time = 0; // how long those lasted
+    std::string name; // describe(), while something was cut
+    // -- All outages
+    Nanos window = 0;                 // since when they are counted; 0: none yet
+    unsigned outages = 0, unsaid = 0; // unsaid: to be logged in sum
+    Nanos unsaid_time = 0;            // their durations together
 
     [[nodiscard]] std::string describe() const {
         std::set<std::int32_t> ranks;
@@ -131,8 +131,8 @@ bool Reports::is_cut(const Channel& channel) {
     return channel.usage.endpoints != 0 && !has_left && channel.wiring.scheduler->paths().usable() == 0;
 }
 
-// Ports that are down have no address any more, but others of the same host have been seen with it. The peer's number
-// stands for a port, too: all may be down.
+// Keys by which a peer's host is recognised. A port that is down has no address any more. So the peer's uid is a key,
+// too, since all its ports may be down.
 std::vector<Reports::Port> Reports::ports_of(const Channel& channel) {
     std::vector<Port> ports{{channel.uid, 0, {}}};
     for (const path::RemoteRail& r : channel.connection.remote_rails)
@@ -257,7 +257,7 @@ void Reports::look() {
     for (const auto& host : hosts_) {
         if (host->unsaid && now >= host->window + kWindow) sum_up(*host, now);
         if (host->unsaid) look_again(host->window + kWindow);
-        if (host->open) look_again(now + kSecond); // its endpoints may be closed, and nobody says so here
+        if (host->open) look_again(now + kSecond); // its endpoints may be closed, which is not reported here
     }
 }
 
@@ -274,12 +274,12 @@ void Reports::sum_up(Host& host, Nanos now) {
                             seconds(host.unsaid_time) + " in all");
     host.unsaid = 0;
     host.unsaid_time = 0;
-    host.window = now; // and what goes on is summed up again
+    host.window = now; // later outages are summed up again
 }
 
 void Reports::given_up(Channel& channel) {
     const Nanos now = core_.services.now(), timeout = core_.config.recovery.partition_timeout;
-    if (channel.wiring.recovery->given_up_told) return; // with another one
+    if (channel.wiring.recovery->given_up_told) return; // another channel's line has named it
     const auto alone = [&](LogLevel level) {
         say(level, connect::describe(channel.connection) + " unreachable for " + seconds(timeout) +
                        " (UCX_MP_PARTITION_TIMEOUT)");
@@ -287,7 +287,7 @@ void Reports::given_up(Channel& channel) {
     if (channel.usage.endpoints == 0) return alone(LogLevel::info);
     if (!is_cut(channel) || channel.self) return alone(LogLevel::error);
     std::vector<Host*> hosts;
-    for (Host* host : survey(now)) { // what will be given up in a moment is in the same line
+    for (Host* host : survey(now)) { // channels that will be given up within half a second join this line
         std::erase_if(host->cut, [&](const Channel* other) {
             return other->wiring.recovery->given_up_told ||
                    now + kSecond / 2 < other->wiring.recovery->partition_since + timeout;
@@ -306,9 +306,9 @@ void Reports::given_up(Channel& channel) {
     look_again(now + kTogether);
 }
 
-// -- Words
+// -- Parts of lines
 
-// Each pair of ports once, with the cause that was told last.
+// Names each pair of ports once, with the latest cause of one of its paths.
 std::string Reports::ways_to(const Host& host) const {
     std::map<std::string, const char*> ways;
     for (const Channel* channel : host.cut)

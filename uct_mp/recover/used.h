@@ -1,4 +1,4 @@
-// Names of the channel and link rooms that recovery uses. For this room alone.
+// Names of the channel and link rooms that recovery uses. Only this room includes it.
 #pragma once
 
 #include "uct_mp/channel/core.h"

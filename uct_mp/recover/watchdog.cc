@@ -1,6 +1,6 @@
-// Silent loss: a route that swallows packets tells nobody, and an adapter needs all its repetitions to notice. A path
-// on which nothing completes is asked by itself whether datagrams come through. A receiver that computes (RNR) answers,
-// since its control plane does; one whose control plane is mute, too, is left to the adapter.
+// A route that swallows packets reports nothing, and an adapter notices only when all its retries are used up. So a
+// path on which nothing completes is probed with datagrams. A receiver that is not ready (RNR), since its program
+// computes, answers all the same: its control plane does. If the control plane is silent, too, the adapter decides.
 #include <utility>
 
 #include "uct_mp/recover/members.h"
@@ -8,7 +8,7 @@
 namespace ucx_mp::recover {
 
 namespace {
-constexpr unsigned kPush = 1, kProbe = 2, kSuspect = 3, kDown = 5; // looks in a row
+constexpr unsigned kPush = 1, kProbe = 2, kSuspect = 3, kDown = 5; // looks in a row without a completion
 } // namespace
 
 void Watchdog::watch_paths(Nanos now) {
@@ -16,7 +16,7 @@ void Watchdog::watch_paths(Nanos now) {
     bool suspicion = false;
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
-        // Without another path there is nowhere to go, and nobody to compare with.
+        // Without another path there is none to compare with, and none to change to.
         if (!core_.failures.recoverable(channel) || channel.self || channel.wiring.path_count < 2) continue;
         PathMask moved = 0, culprits = 0;
         for (PathIndex path = 0; path < channel.wiring.path_count && core_.failures.recoverable(channel); ++path) {
@@ -28,7 +28,7 @@ void Watchdog::watch_paths(Nanos now) {
         for (const PathIndex path : schedule::each(culprits))
             if (core_.failures.recoverable(channel)) suspect_siblings(channel, path, moved);
     }
-    // Operations may be waiting for a suspect path to be cleared, and nothing else may happen until then.
+    // Operations may wait until a suspect path is cleared. A timer looks, since no other event need come until then.
     if (suspicion && !watch_timer)
         watch_timer = core_.services.at(next_path_watch, [this] {
             watch_timer = 0;
@@ -78,10 +78,10 @@ void Watchdog::suspect(Channel& channel, PathIndex path) {
     all_.failure.note(channel, Transition::What::suspect, path);
 }
 
-// A port that swallows everything takes all its routes along. One by one they would cost the same time again, each a
-// message that is lost there. So the idle ones between the same two ports are asked as well, and left alone meanwhile:
-// not those of which something has come in the last interval, and only if other ports are left. Not of DC: each would
-// hold an initiator.
+// A port that swallows everything affects all its routes. If they were found one by one, each would cost the same time
+// and lose a message. So idle paths between the same two ports become suspect, too, and are asked by an empty write.
+// Paths on which something completed in the last interval are left out, and so are DC paths: each write would hold an
+// initiator. Nothing is done if no path over other ports is left.
 void Watchdog::suspect_siblings(Channel& channel, PathIndex path, PathMask moved) {
     const auto ports_of = [&](PathIndex i) {
         return std::pair(channel.wiring.paths[i].rail, channel.connection.remote_rail_index(i));

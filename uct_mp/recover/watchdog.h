@@ -1,9 +1,9 @@
-// Silent loss: paths on which nothing completes are looked at, and asked by probes whether anything comes through.
+// Finds silent loss: sends probes over paths on which nothing completes.
 //
 // A path is suspect after three looks without a completion. It is given up after five, if the peer answers over another
 // path and not over this one.
 //
-// Callers: Progress, by Observer, about every RecoveryConfig::watch_interval (ns); Exchange with the answers.
+// Callers: Progress, through Observer, about every RecoveryConfig::watch_interval (ns); Exchange with the answers.
 // Threads: the interface's. Slow path.
 #pragma once
 
@@ -19,7 +19,7 @@ public:
 
     // -- Operations
     void watch_paths(Nanos now);
-    // Something has come through: it is suspect no more.
+    // Something has come through: the path is not suspect any more.
     void path_answers(Channel& channel, PathIndex path);
 
     // -- What others read
