@@ -53,6 +53,65 @@ BOOST_AUTO_TEST_CASE(measured) {
     BOOST_TEST(messages.mistakes == 0u);
 }
 
+// Now and then everything stands still for milliseconds, as on a host that others use, too. That is no saving.
+BOOST_AUTO_TEST_CASE(a_loaded_host) {
+    Cluster cluster("connect-ib-64", 4, measuring());
+    Messages messages(cluster);
+    bool over = false, late = false;
+    std::function<void()> toggle = [&] {
+        if (over) return;
+        late = !late;
+        cluster.world.fault(late ? "delay 3ms 0:softhca_0:1" : "delay 0ms 0:softhca_0:1");
+        cluster.world.at(cluster.world.now() + (late ? kMs / 50 : 10 * kMs), toggle);
+    };
+    toggle();
+    double most = 0;
+    for (unsigned round = 0; round < 200; ++round) {
+        BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 300));
+        most = std::max(most, statistics(cluster.node(0)).adaptation.costs.rc);
+    }
+    over = true;
+    const adapt::Costs costs = statistics(cluster.node(0)).adaptation.costs;
+    BOOST_TEST_MESSAGE("RC saves " << costs.rc << " ns, at most " << most);
+    BOOST_TEST(costs.rc > 0);
+    BOOST_TEST(most < 10'000);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
+// Without timestamps what lay there while we were away counts until it is found: it is left out. With them it is right.
+BOOST_DATA_TEST_CASE(away, boost::unit_test::data::make({false, true}), timestamps) {
+    std::vector<std::string> faults;
+    if (!timestamps) faults.emplace_back("lacks timestamps on *:*");
+    Cluster cluster("connect-ib-64", 4, measuring(), {}, {}, faults);
+    Messages messages(cluster);
+    const auto known = [&] {
+        std::uint32_t sum = 0;
+        for (unsigned peer = 1; peer < 4; ++peer) {
+            const channel::Wiring& wiring = messages.to(0, peer)->wiring;
+            for (schedule::PathIndex path = 0; wiring.scheduler && path < wiring.places; ++path)
+                sum += wiring.scheduler->paths()[path].latencies;
+        }
+        return sum;
+    };
+    unsigned forgotten = 0;
+    double most = 0;
+    for (unsigned round = 0; round < 40; ++round) {
+        for (unsigned i = 0; i < 64; ++i) (void)messages.send(0, 1 + i % 3);
+        cluster.sleep(0, true);
+        pass(cluster, 5 * kMs);
+        cluster.sleep(0, false);
+        for (unsigned i = 0, before = known(); i < 10; ++i, before = known()) {
+            BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 100));
+            forgotten += known() < before;
+        }
+        most = std::max(most, statistics(cluster.node(0)).adaptation.costs.rc);
+    }
+    BOOST_TEST_MESSAGE("RC saves at most " << most << " ns; forgotten " << forgotten << " times");
+    BOOST_TEST(most < 10'000);
+    BOOST_TEST((forgotten > 0) == !timestamps);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
 // A trial costs no commands, where they take milliseconds: neither its own side nor the peer waits for them. So it
 // comes as soon as it is known what DC takes.
 BOOST_AUTO_TEST_CASE(trials_are_cheap) {
@@ -166,6 +225,11 @@ BOOST_DATA_TEST_CASE(eager_learns, boost::unit_test::data::make({1u, 2u}), limit
     BOOST_TEST((dc(1) > before + 1024) == (limit == 1));
     if (limit == 2) BOOST_TEST(without == 0u);
     BOOST_TEST(with_rc(cluster, 0).size() == limit);
+    // Who has been by DC meanwhile has RC for the reason that it had before: no counts have chosen anybody.
+    const Interface::Statistics now = statistics(cluster.node(0));
+    BOOST_TEST((now.adaptation.looks > 0) == (limit == 1));
+    BOOST_TEST(now.adaptation.changes == 0u);
+    for (const auto& channel : now.channels) BOOST_TEST(channel.service.why != std::string("counts"));
     BOOST_TEST(messages.mistakes == 0u);
 }
 

@@ -18,8 +18,9 @@ constexpr unsigned kSamples = 32; // of a path's latency: by then the first gues
 // Operations by RC that a trial takes at most. Four times what it takes to show something if one in 32 asks for a
 // completion.
 constexpr double kMostTried = 4096;
-constexpr double kHeavier = 1.5; // an asker must be, for taking another one's place: no to and fro
-constexpr double kGain = 0.25;   // of the means
+constexpr double kHeavier = 1.5;   // an asker must be, for taking another one's place: no to and fro
+constexpr double kGain = 0.25;     // of what turns, smoothed
+constexpr Nanos kAway = 1'000'000; // between two calls: the processor has done something else
 // Nobody knows yet what RC saves. If it were this part of what messages take by DC, a trial is given when that would
 // have paid for it. So trials cost no more than what has been missed by then, whatever comes. Messages under way
 // together take no longer than the time that they have been sent in.
@@ -45,19 +46,14 @@ double count_of(std::uint32_t slot, const std::vector<adapt::Source>& counts) {
 Adaptation::Adaptation(Core& core)
     : turns(core), core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
 
-void Adaptation::Mean::add(double now) {
-    value = known ? value + kGain * (now - value) : now;
-    known = true;
-}
-
 void Adaptation::note_commands(Nanos took) { commands_.add(static_cast<double>(took)); }
 
-double Adaptation::both_halves() const { return 2 * (kTalk + commands_.value); }
+double Adaptation::both_halves() const { return 2 * (kTalk + commands_.value()); }
 
 double Adaptation::rc_saves() const {
     if (!core_.config.adapt.measured) return core_.config.adapt.tuning.costs.rc;
-    const double turned = turning_.value * turns.cost();
-    return saving_.known ? std::max(saving_.value, turned) : turned;
+    const double turned = turning_ * turns.cost();
+    return saving_.known() ? std::max(saving_.value(), turned) : turned;
 }
 
 // Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
@@ -75,6 +71,7 @@ void Adaptation::connected(Channel& channel) {
 // Nobody is chosen, so nothing is measured for that, and nobody goes by DC to show what it takes. A peer that has
 // refused is asked again, later and later: it may have had no endpoint yet.
 void Adaptation::serve_all() {
+    reference_ = kSlotMask;
     const Nanos now = windows_->counts().end();
     const bool again = now >= next_trial_;
     if (again) next_trial_ = now + (windows_->interval() << std::min(trials_++, 6u));
@@ -85,8 +82,19 @@ void Adaptation::serve_all() {
 void Adaptation::attend(Nanos now) {
     if (mode_ != Mode::on && mode_ != Mode::eager) return;
     if (!windows_) windows_.emplace(core_.config.adapt.tuning, now);
+    leave_out_absence(now);
     if (core_.config.adapt.measured && core_.directory.endpoints && !all_have_room()) turns.attend(now);
     if (now >= windows_->slice_end()) end_slice(now);
+}
+
+// Without timestamps a completion counts from when it is found. If nobody has looked for a while some are too late.
+void Adaptation::leave_out_absence(Nanos now) {
+    if (now - std::exchange(attended_, now) <= kAway) return;
+    bool timed = true;
+    for (unsigned i = 0; i < core_.adapter_count; ++i) timed &= core_.adapters[i].timestamps;
+    for (std::uint32_t slot = 0; !timed && slot < core_.directory.channels.size(); ++slot)
+        if (Channel& channel = *core_.directory.channels[slot]; channel.wiring.scheduler)
+            channel.wiring.scheduler->forget_latencies();
 }
 
 // Requests that have completed are those of messages, writes and reads (and a few of our own). Messages that have been
@@ -152,14 +160,14 @@ void Adaptation::end_slice(Nanos now) {
     const bool measured = core_.config.adapt.measured;
     if (measured) measure();
     // A candidate for RC does not wait for all of it.
-    if (measured && (rc_saves() > 0 || (!saving_.known && dc_latency_.known))) core_.halves.keep(1);
+    if (measured && (rc_saves() > 0 || (!saving_.known() && dc_latency_.known()))) core_.halves.keep(1);
     if (due) choose_among_askers();
     if (due) end_reference();
-    if (measured && !saving_.known && rc_saves() <= 0)
+    if (measured && !saving_.known() && rc_saves() <= 0)
         give_trial();
     else if (due)
         look();
-    if (due && measured && saving_.known) renew_reference();
+    if (due && measured && saving_.known()) renew_reference();
     if (due && measured) doubt_saving();
     if (due) clear_refusals();
 }
@@ -168,7 +176,7 @@ void Adaptation::end_slice(Nanos now) {
 void Adaptation::doubt_saving() {
     const Nanos now = windows_->counts().end();
     const bool nobody = std::ranges::none_of(peers_, [](const Peer& peer) { return peer.has_rc(); });
-    if (!saving_.known || rc_saves() > 0 || !nobody) {
+    if (!saving_.known() || rc_saves() > 0 || !nobody) {
         doubted_ = 0;
     } else if (!doubted_) {
         doubted_ = now;
@@ -191,16 +199,20 @@ void Adaptation::renew_reference() {
     if (!busiest) return;
     referred_ = now;
     ++references_;
-    reference_ = busiest->channel->local_id;
-    (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::reference);
+    send_for_reference(*busiest);
+}
+
+void Adaptation::send_for_reference(const Peer& peer) {
+    reference_ = peer.channel->local_id;
+    reference_why_ = peer.served.why;
+    (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::reference);
 }
 
 // Before look(), which judges what everybody has otherwise.
 void Adaptation::end_reference() {
     const std::uint32_t id = std::exchange(reference_, kSlotMask);
     for (Peer& peer : peers_)
-        if (peer.channel->local_id == id)
-            (void)core_.observer->serve_by(*peer.channel, Service::rc, looks_ ? Reason::counts : Reason::first_peers);
+        if (peer.channel->local_id == id) (void)core_.observer->serve_by(*peer.channel, Service::rc, reference_why_);
 }
 
 // A peer that has refused may be asked again at the next look.
@@ -223,7 +235,8 @@ void Adaptation::leave_all() {
 // Times of messages to the same peer, by DC and by RC. A far peer, or one that all send to, is slow by both. The
 // latency by DC is that of the time before, if the paths of DC are spare now: not of long before.
 void Adaptation::measure() {
-    double saved = 0, weight = 0;
+    std::vector<std::pair<double, double>> saved; // ns, and the messages that have been sent there
+    std::vector<double> by_dc;
     const Nanos since = windows_->counts().end() - std::min(windows_->counts().end(), windows_->interval());
     for (const Peer& peer : peers_) {
         const Wiring& wiring = peer.channel->wiring;
@@ -234,16 +247,18 @@ void Adaptation::measure() {
             const auto kind = static_cast<unsigned>(wiring.paths[path].kind);
             if (wiring.paths[path].kind == path::Kind::rc && state.latency_at <= since) continue;
             if (!is_known(state)) continue;
-            sum[kind] += state.latency;
+            sum[kind] += state.typical_latency();
             ++count[kind];
         }
         constexpr auto kRc = static_cast<unsigned>(path::Kind::rc), kDc = static_cast<unsigned>(path::Kind::dc);
-        if (count[kDc]) dc_latency_.add(sum[kDc] / count[kDc]);
-        if (!count[kRc] || !count[kDc]) continue;
-        saved += peer.sent * (sum[kDc] / count[kDc] - sum[kRc] / count[kRc]);
-        weight += peer.sent;
+        if (count[kDc]) by_dc.push_back(sum[kDc] / count[kDc]);
+        if (count[kRc] && count[kDc]) saved.emplace_back(sum[kDc] / count[kDc] - sum[kRc] / count[kRc], peer.sent);
     }
-    if (weight > 0) saving_.add(saved / weight);
+    if (!by_dc.empty()) {
+        std::ranges::nth_element(by_dc, by_dc.begin() + static_cast<std::ptrdiff_t>(by_dc.size() / 2));
+        dc_latency_.add(by_dc[by_dc.size() / 2]);
+    }
+    if (!saved.empty()) saving_.add(adapt::weighted_median(saved));
     note_turns();
 }
 
@@ -271,12 +286,14 @@ void Adaptation::note_turns() {
         for (; begin != end; ++begin) sum += begin->second, squares += begin->second * begin->second;
         turned += alone ? 0 : sum - squares / sum;
     }
-    if (all > 0) turning_.add(turned / all / std::max(initiators, 1u));
+    if (all <= 0) return;
+    const double now = turned / all / std::max(initiators, 1u);
+    turning_ = turning_ > 0 ? turning_ + kGain * (now - turning_) : now;
 }
 
 bool Adaptation::has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const {
     const auto passed = static_cast<double>(windows_->counts().end() - windows_->begin());
-    const double took = std::min(count_of(peer.slot(), counts) * dc_latency_.value, passed);
+    const double took = std::min(count_of(peer.slot(), counts) * dc_latency_.value(), passed);
     return kHope * took >= both_halves() * peer.served.places;
 }
 
@@ -298,13 +315,13 @@ bool Adaptation::on_trial() {
     tried_ = 0;
     ++mute_;
     mute_peer_ = busiest->channel->local_id;
-    if (mode_ == Mode::eager) reference_ = mute_peer_; // it has RC in any case, but for a window
+    if (mode_ == Mode::eager) return send_for_reference(*busiest), true; // it has RC in any case, but for a window
     (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::trial);
     return true;
 }
 
 void Adaptation::give_trial() {
-    if (on_trial() || !dc_latency_.known) return;
+    if (on_trial() || !dc_latency_.known()) return;
     const std::vector<adapt::Source> counts = windows_->counts().since(0);
     const Peer* busiest = nullptr;
     for (const Peer& peer : peers_)
@@ -405,7 +422,7 @@ void Adaptation::describe(AdaptationStatistics& out) const {
     out.count_bytes = windows_ ? windows_->counts().bytes() + seen_.capacity() * sizeof(Seen) : 0;
     if (!core_.config.adapt.measured)
         out.costs = core_.config.adapt.tuning.costs;
-    else if (saving_.known || turns.known())
+    else if (saving_.known() || turns.known())
         out.costs = {.rc = rc_saves(), .make_rc = both_halves(), .turn = turns.cost()};
 }
 

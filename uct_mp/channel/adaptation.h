@@ -9,7 +9,8 @@
 // initiators cost, and who receives may not. A peer that is asked by more than it can serve keeps the heaviest.
 //
 // The gain of RC is the difference of the latencies that paths of both kinds to the same peers have shown
-// (schedule::PathTable). So it has contention, reconnects and cache misses in it. When those of DC are known the
+// (schedule::PathTable). So it has contention, reconnects and cache misses in it. All are medians: on a processor that
+// others use, too, some messages take a thousand times as long. When those of DC are known the
 // busiest peer gets RC for trial. A trial ends, whether it has shown something or not. Where RC has taken over, DC's
 // latency is forgotten after a while. Then one of them goes by DC for a window, ever less often. RC is tried again,
 // too, ever less often, if it has saved nothing. The cost of RC is that of both sides' commands: a process that is
@@ -31,6 +32,7 @@
 #include <optional>
 #include <vector>
 
+#include "uct_mp/adapt/median.h"
 #include "uct_mp/adapt/windows.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/dc_turns.h"
@@ -74,15 +76,12 @@ private:
             return served.ours == adapt::Service::rc || served.theirs == adapt::Service::rc;
         }
     };
-    struct Mean {
-        double value = 0; // ns
-        bool known = false;
-        void add(double now);
-    };
     [[nodiscard]] bool all_have_room() const; // eager, and as few peers as may have RC
     void serve_all();
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
+    void leave_out_absence(Nanos now);
+    void send_for_reference(const Peer& peer);
     void measure();
     void note_turns();
     [[nodiscard]] bool has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const;
@@ -102,12 +101,13 @@ private:
     Core& core_;
     const AdaptConfig::Mode mode_;
     std::optional<adapt::Windows> windows_;
-    std::vector<Seen> seen_;  // by slot
-    std::vector<Peer> peers_; // that the last slice has found, by slot; valid until the next call of progress()
-    Mean saving_;             // of a small message by RC
-    Mean commands_;           // of half a path
-    Mean dc_latency_;         // of a small message by DC
-    Mean turning_;        // part of what a turn takes that a message, of either direction, would lose if all went by DC
+    std::vector<Seen> seen_;   // by slot
+    std::vector<Peer> peers_;  // that the last slice has found, by slot; valid until the next call of progress()
+    adapt::Median saving_;     // of a small message by RC
+    adapt::Median commands_;   // of half a path
+    adapt::Median dc_latency_; // of a small message by DC
+    double turning_ = 0;  // part of what a turn takes that a message, of either direction, would lose if all went by DC
+    Nanos attended_ = 0;  // last
     unsigned silent_ = 0; // slices that the peer on trial has sent little in
     double tried_ = 0;    // what has been sent to it
     unsigned mute_ = 0;   // trials that have shown nothing
@@ -118,6 +118,7 @@ private:
     Nanos doubted_ =
         0; // since when RC saves nothing, or when it was tried again; 0: it saves something, or is not known
     std::uint32_t reference_ = kSlotMask; // the channel that goes by DC meanwhile; or nobody's id
+    Reason reference_why_ = Reason::none; // it had RC before
     unsigned references_ = 0;             // times that DC has been measured anew
     Nanos referred_ = 0;                  // the last one, or when a first difference was known
     std::uint64_t looks_ = 0, changes_ = 0, refusals_ = 0;

@@ -43,6 +43,7 @@ struct Served {
     bool refused = false;                           // our wish
     std::uint32_t asks = 0;                         // the peer's newest wish was for RC, and refused: its number, or 0
     unsigned places = 0;                            // queue pairs of RC that it may have; 0: none
+    Reason why = Reason::none;                      // of `ours`
 };
 
 class Observer {
