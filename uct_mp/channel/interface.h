@@ -37,7 +37,7 @@ class Observer;
 using MakeObserver = std::unique_ptr<Observer> (*)(Core& core); // observer.h
 
 enum class DciPolicy : std::uint8_t {
-    hash,  // (i + j) mod n, i = us, j = the peer (AQPS, section "DC-sendrecv")
+    hash,  // number mod n; peers are numbered as they are met. (AQPS has (i + j) mod n of ranks i, j: not known here)
     least, // the one with the fewest outstanding requests, whenever the channel's present one is idle
     quota, // keeps its own while it is busy, gives it back to the pool when idle (UCX's dcs_quota)
 };
