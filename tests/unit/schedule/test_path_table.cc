@@ -144,6 +144,19 @@ BOOST_FIXTURE_TEST_CASE(latency_from_small_messages, Two) {
     BOOST_TEST(paths[0].of(kWrite).rate == 0.0);
 }
 
+// A path that nobody knows the rate of is as fast as those that are known, on average.
+BOOST_AUTO_TEST_CASE(an_unknown_rate) {
+    const PathSetup setup[] = {{.nominal_rate = 2}, {.nominal_rate = 4}, {.nominal_rate = 0}};
+    PathTable paths(setup);
+    BOOST_TEST(paths.rate(2, kWrite) == 3.0);
+    BOOST_TEST(paths.set_nominal_rate(1, 6));
+    BOOST_TEST(paths.rate(2, kWrite) == 4.0);
+    BOOST_TEST(paths.set_nominal_rate(2, 1));
+    BOOST_TEST(paths.rate(2, kWrite) == 1.0);
+    PathTable unknown(std::span<const PathSetup>(setup).last(1));
+    BOOST_TEST(unknown.rate(0, kWrite) == 1.0);
+}
+
 // What most messages take, though the processor was away for some of them.
 BOOST_FIXTURE_TEST_CASE(a_typical_latency, Two) {
     BOOST_TEST(paths[0].typical_latency() == paths[0].latency); // the first guess
