@@ -27,7 +27,7 @@ def rc_or_dc(c):
     os.makedirs(folder, exist_ok=True)
     theirs = rows_of_adaptive.Context(c.build, folder, c.quick, c.say, c.plots, {})
     for figure, row in (("A Fig 10", "onetoall"), ("A Fig 11", "alltoone"), ("A Fig 12", "repeat"), ("A Fig 3-5", "traces"),
-                        ("A Fig 8, 9", "memory"), ("T Fig 5", "victims"), ("T Fig 5", "taskpool")):
+                        ("A Fig 8, 9", "memory"), ("T Fig 5", "victims"), ("T Fig 5", "dataservers")):
         yield from taken(figure, rows_of_adaptive.ROWS[row](theirs))
 
 

@@ -161,6 +161,8 @@ void add_transport(CLI::App& app, SimOptions& o) {
         ->check(CLI::IsMember({"lru", "lru_m", "own"}))
         ->capture_default_str()
         ->group("Transport");
+    app.add_flag("--apm", o.apm, "mp_rc: queue pairs migrate to another route when theirs fails (UCX_MP_APM)")
+        ->group("Transport");
     app.add_flag("--on-demand", o.on_demand,
                  "connections are made by the job's first messages, not before it is measured")
         ->group("Transport");
@@ -374,6 +376,7 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     config.window = 64;
     config.completion_depth = 1024;
     config.background = o.background;
+    config.apm = o.apm;
     // Who is asked only has no endpoint of its own; that is no reason here to give a connection back.
     config.max_unused = std::max(config.max_unused, 4 * o.nodes * o.per_node);
     if (o.initiators) config.dci_count = o.initiators;

@@ -28,7 +28,7 @@ struct SimOptions {
     unsigned max_rc = 0, rings = 0, ring_slots = 0;
     softhca::Nanos kinds_every = 100'000, late = 0;
     std::string ring_costs, rc_costs;
-    bool on_demand = false, background = true, bound = false, quiet = false;
+    bool apm = false, on_demand = false, background = true, bound = false, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.
     std::optional<softhca::Nanos> post, completion, receive, poll_miss, poll_hit;
     std::optional<double> copy;

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-from speed import connections, kinds, small_jobs
+from speed import connections, contexts, kinds, small_jobs
 from speed.rows import Plot, Result
 from speed.run import ROOT, Failed, environment, jobs, output
 
@@ -130,7 +130,9 @@ def by_processes(c, row, kernel, messages, text_dc, text_rc):
                      + f" a message; RC/DC {at['RC']['time_us'] / at['DC']['time_us']:.3f}")
     times = {name: found["time_us"] for name, found in at.items()}
     text = (1 - text_dc) / (1 - text_rc)
-    yield Result(row, "64 processes, RC/DC", f"text {text:.3f}, ours {times['RC'] / times['DC']:.3f}")
+    # The fabric's numbers were chosen by these two: that they come out says nothing [contexts].
+    chosen = " (calibrated)" if row == "onetoall" else ""
+    yield Result(row, f"64 processes, RC/DC{chosen}", f"text {text:.3f}, ours {times['RC'] / times['DC']:.3f}")
     rings = " with rings" if "DC with rings" in times else ""
     if rings:
         yield Result(row, "64 processes, what rings save", ", ".join(
@@ -139,7 +141,7 @@ def by_processes(c, row, kernel, messages, text_dc, text_rc):
         for name, reduction in (("DC" + rings, text_dc), ("RC" + rings, text_rc)):
             ours = times[choosing + rings] / times[name] - 1
             least, most = (at[choosing + rings][which] / times[name] - 1 for which in ("least_us", "most_us"))
-            yield Result(row, f"64 processes, {choosing} by {name}", f"text {-100 * reduction:+.0f} %, ours {100 * ours:+.0f} % "
+            yield Result(row, f"64 processes, {choosing} by {name}{chosen}", f"text {-100 * reduction:+.0f} %, ours {100 * ours:+.0f} % "
                          f"(by seed {100 * least:+.0f}..{100 * most:+.0f})", 1 + ours, "<=", round(1 - reduction, 2))
     c.plots.append(Plot(f"{kernel}: one message of 1 byte, by processes", "lines", ["processes"], series, "ns"))
 
@@ -267,6 +269,6 @@ def wrong_order(c):
     return wrong
 
 
-ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "switches": kinds.switches, "traces": traces, "memory": memory,
-        "victims": connections.victims, "taskpool": connections.task_pool,
+ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "contexts": contexts.contexts, "switches": kinds.switches,
+        "traces": traces, "memory": memory, "victims": connections.victims, "taskpool": connections.task_pool,
         "dataservers": connections.data_servers, "small_jobs": small_jobs.small_jobs}

@@ -180,3 +180,38 @@ BOOST_AUTO_TEST_CASE(many_keys_make_the_table_grow) {
         BOOST_REQUIRE(matcher.arrive({1, i % 200, i / 200}) == &receives[static_cast<unsigned>(i)]);
     BOOST_TEST(matcher.posted() == 0u);
 }
+
+// Entries come from pools: one that has stood behind another under a key may come back as the only one.
+BOOST_AUTO_TEST_CASE(entries_are_used_again) {
+    Matcher matcher;
+    Receive other, first, second;
+    const Envelope key{1, 1, 1};
+    matcher.post(other, {1, 2, 2}); // not the lone one any more
+    matcher.post(first, key);
+    matcher.post(second, key);
+    BOOST_TEST(matcher.cancel(second));
+    BOOST_TEST(matcher.cancel(first));
+    matcher.post(second, key);
+    BOOST_TEST(matcher.cancel(second));
+    BOOST_TEST(matcher.arrive(key) == nullptr);
+    BOOST_TEST(matcher.posted() == 1u);
+}
+
+// Messages of the library itself have negative tags: who takes any tag does not see them, and who names theirs does.
+BOOST_AUTO_TEST_CASE(negative_tags) {
+    for (const bool early : {false, true}) { // the tables for patterns are made before or after the messages
+        Matcher matcher;
+        Message hidden, seen;
+        hidden.envelope = {1, 1, -5};
+        seen.envelope = {1, 1, 3};
+        const Envelope patterns[] = {{1, 1, kAnyTag}, {1, kAnySource, kAnyTag}, {1, kAnySource, -5}};
+        for (const Envelope& pattern : patterns)
+            if (early) BOOST_TEST(matcher.find(pattern) == nullptr);
+        matcher.store(hidden);
+        matcher.store(seen);
+        BOOST_TEST(matcher.find(patterns[0]) == &seen);
+        BOOST_TEST(matcher.find(patterns[1]) == &seen);
+        BOOST_TEST(matcher.find(patterns[2]) == &hidden);
+        BOOST_TEST(matcher.find({1, 1, -5}) == &hidden);
+    }
+}

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <map>
 
 #include "adapt_nodes.h"
 
@@ -50,6 +51,40 @@ BOOST_AUTO_TEST_CASE(measured) {
     BOOST_TEST(statistics(cluster.node(0)).adaptation.rc_kept > 0u);
     BOOST_TEST(costs.rc > 0);
     BOOST_TEST(with_rc(cluster, 0).size() == 3u);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
+// Without timestamps what lay there while we were away counts until it is found: it is left out. With them it is right.
+BOOST_DATA_TEST_CASE(away, boost::unit_test::data::make({false, true}), timestamps) {
+    std::vector<std::string> faults;
+    if (!timestamps) faults.emplace_back("lacks timestamps on *:*");
+    Cluster cluster("connect-ib-64", 4, measuring(), {}, {}, faults);
+    Messages messages(cluster);
+    const auto known = [&] {
+        std::uint32_t sum = 0;
+        for (unsigned peer = 1; peer < 4; ++peer) {
+            const channel::Wiring& wiring = messages.to(0, peer)->wiring;
+            for (schedule::PathIndex path = 0; wiring.scheduler && path < wiring.places; ++path)
+                sum += wiring.scheduler->paths()[path].latencies;
+        }
+        return sum;
+    };
+    unsigned forgotten = 0;
+    double most = 0;
+    for (unsigned round = 0; round < 40; ++round) {
+        for (unsigned i = 0; i < 64; ++i) (void)messages.send(0, 1 + i % 3);
+        cluster.sleep(0, true);
+        pass(cluster, 5 * kMs);
+        cluster.sleep(0, false);
+        for (unsigned i = 0, before = known(); i < 10; ++i, before = known()) {
+            BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 100));
+            forgotten += known() < before;
+        }
+        most = std::max(most, statistics(cluster.node(0)).adaptation.costs.rc);
+    }
+    BOOST_TEST_MESSAGE("RC saves at most " << most << " ns; forgotten " << forgotten << " times");
+    BOOST_TEST(most < 10'000);
+    BOOST_TEST((forgotten > 0) == !timestamps);
     BOOST_TEST(messages.mistakes == 0u);
 }
 
@@ -166,6 +201,32 @@ BOOST_DATA_TEST_CASE(eager_learns, boost::unit_test::data::make({1u, 2u}), limit
     BOOST_TEST((dc(1) > before + 1024) == (limit == 1));
     if (limit == 2) BOOST_TEST(without == 0u);
     BOOST_TEST(with_rc(cluster, 0).size() == limit);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
+// Who goes by DC for a window has RC again for the reason that it had before: the counts have chosen nobody.
+BOOST_AUTO_TEST_CASE(a_reference_keeps_its_reason) {
+    std::vector<channel::Config> configs(3, config(4));
+    for (channel::Config& c : configs) c.adapt.tuning.costs.make_rc = 1e12; // they wish nothing
+    configs[0] = measuring(Mode::eager);
+    configs[0].adapt.max_rc = 1;
+    Cluster cluster("connect-ib-64", configs);
+    Messages messages(cluster);
+    BOOST_REQUIRE(messages.all(from_one({1}), 100));
+    BOOST_REQUIRE(messages.all(from_one({2}), 100));
+    std::map<std::string, unsigned> seen; // by reason
+    for (unsigned round = 0; round < 200; ++round) {
+        BOOST_REQUIRE(messages.all(from_one({1}), 1200));
+        BOOST_REQUIRE(messages.all(from_one({2}), 100));
+        pass(cluster, 2 * kMs);
+        for (const auto& channel : statistics(cluster.node(0)).channels) ++seen[channel.service.why];
+    }
+    for (const auto& [why, times] : seen) BOOST_TEST_MESSAGE(why << " " << times);
+    BOOST_TEST(statistics(cluster.node(0)).adaptation.looks > 0u);
+    BOOST_TEST(statistics(cluster.node(0)).adaptation.changes == 0u);
+    BOOST_TEST(seen["reference"] > 0u);
+    BOOST_TEST(seen["first_peers"] > seen["reference"]);
+    BOOST_TEST(seen["counts"] == 0u);
     BOOST_TEST(messages.mistakes == 0u);
 }
 

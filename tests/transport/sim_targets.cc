@@ -43,6 +43,20 @@ unsigned failures(Node& node) { // of paths
 }
 } // namespace
 
+// Whoever goes through its peers uses all initiators, and none of them more than its share: peers have them in turn.
+BOOST_DATA_TEST_CASE(initiators_in_turn, boost::unit_test::data::make({2u, 4u, 8u}), initiators) {
+    channel::Config c = config();
+    c.dci_count = initiators;
+    Cluster cluster("two-rail", 9, c);
+    BOOST_TEST(traffic(cluster, 1, 20) == "");
+    std::map<std::uint32_t, unsigned> peers; // by queue pair number
+    for (const auto& channel : statistics(cluster.node(0)).channels)
+        for (const auto& path : channel.paths)
+            if (path.qp_number) ++peers[path.qp_number];
+    BOOST_TEST(peers.size() == 2 * initiators); // two rails
+    for (const auto& [number, count] : peers) BOOST_TEST(count == 8 / initiators);
+}
+
 // A port that flaps keeps its targets, and whose they are. So does one that flaps while its adapter comes back, whose
 // targets are others.
 BOOST_AUTO_TEST_CASE(ports_flap) {

@@ -18,8 +18,9 @@ constexpr unsigned kSamples = 32; // latencies of a path, after which its first 
 // A trial ends after so many operations over RC. It needs kSamples latencies: 1024 operations, if one in 32 asks for a
 // completion. The limit is four times that.
 constexpr double kMostTried = 4096;
-constexpr double kHeavier = 1.5; // a peer takes another's place only if it is so much heavier: no swapping to and fro
-constexpr double kGain = 0.25;   // weight of a new value in a Mean
+constexpr double kHeavier = 1.5;   // a peer takes another's place only if it is so much heavier: no swapping to and fro
+constexpr double kGain = 0.25;     // weight of a new value in the smoothed share of messages that turn
+constexpr Nanos kAway = 1'000'000; // between two calls: the processor has done something else
 // The saving of RC is not known before the first trial. This part of a message's time by DC is assumed. A trial waits
 // until that saving would have paid for it, so trials never cost more than was missed before them.
 constexpr double kHope = 0.25;
@@ -44,19 +45,14 @@ double count_of(std::uint32_t slot, const std::vector<adapt::Source>& counts) {
 Adaptation::Adaptation(Core& core)
     : turns(core), core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
 
-void Adaptation::Mean::add(double now) {
-    value = known ? value + kGain * (now - value) : now;
-    known = true;
-}
-
 void Adaptation::note_commands(Nanos took) { commands_.add(static_cast<double>(took)); }
 
-double Adaptation::both_halves() const { return 2 * (kTalk + commands_.value); }
+double Adaptation::both_halves() const { return 2 * (kTalk + commands_.value()); }
 
 double Adaptation::rc_saves() const {
     if (!core_.config.adapt.measured) return core_.config.adapt.tuning.costs.rc;
-    const double turned = turning_.value * turns.cost();
-    return saving_.known ? std::max(saving_.value, turned) : turned;
+    const double turned = turning_ * turns.cost();
+    return saving_.known() ? std::max(saving_.value(), turned) : turned;
 }
 
 // Where a limit parks connections, each new one would need new queue pairs of RC. The counts say there which peers are
@@ -75,6 +71,7 @@ void Adaptation::connected(Channel& channel) {
 // All peers get RC, so nothing is measured, and no peer goes by DC as a reference. A peer that has refused is asked
 // again, at growing intervals: it may have had no endpoint yet.
 void Adaptation::serve_all() {
+    reference_ = kSlotMask;
     const Nanos now = windows_->counts().end();
     const bool again = now >= next_trial_;
     if (again) next_trial_ = now + (windows_->interval() << std::min(trials_++, 6u));
@@ -85,8 +82,19 @@ void Adaptation::serve_all() {
 void Adaptation::attend(Nanos now) {
     if (mode_ != Mode::on && mode_ != Mode::eager) return;
     if (!windows_) windows_.emplace(core_.config.adapt.tuning, now);
+    leave_out_absence(now);
     if (core_.config.adapt.measured && core_.directory.endpoints && !all_have_room()) turns.attend(now);
     if (now >= windows_->slice_end()) end_slice(now);
+}
+
+// Without timestamps a completion counts from when it is found. If nobody has looked for a while some are too late.
+void Adaptation::leave_out_absence(Nanos now) {
+    if (now - std::exchange(attended_, now) <= kAway) return;
+    bool timed = true;
+    for (unsigned i = 0; i < core_.adapter_count; ++i) timed &= core_.adapters[i].timestamps;
+    for (std::uint32_t slot = 0; !timed && slot < core_.directory.channels.size(); ++slot)
+        if (Channel& channel = *core_.directory.channels[slot]; channel.wiring.scheduler)
+            channel.wiring.scheduler->forget_latencies();
 }
 
 // Completed requests include messages, writes, reads and a few of our own. Posted messages are known earlier than
@@ -152,14 +160,14 @@ void Adaptation::end_slice(Nanos now) {
     const bool measured = core_.config.adapt.measured;
     if (measured) measure();
     // One half is made ahead, so that a peer that gets RC waits less.
-    if (measured && (rc_saves() > 0 || (!saving_.known && dc_latency_.known))) core_.halves.keep(1);
+    if (measured && (rc_saves() > 0 || (!saving_.known() && dc_latency_.known()))) core_.halves.keep(1);
     if (due) choose_among_askers();
     if (due) end_reference();
-    if (measured && !saving_.known && rc_saves() <= 0)
+    if (measured && !saving_.known() && rc_saves() <= 0)
         give_trial();
     else if (due)
         look();
-    if (due && measured && saving_.known) renew_reference();
+    if (due && measured && saving_.known()) renew_reference();
     if (due && measured) doubt_saving();
     if (due) clear_refusals();
 }
@@ -169,7 +177,7 @@ void Adaptation::end_slice(Nanos now) {
 void Adaptation::doubt_saving() {
     const Nanos now = windows_->counts().end();
     const bool nobody = std::ranges::none_of(peers_, [](const Peer& peer) { return peer.has_rc(); });
-    if (!saving_.known || rc_saves() > 0 || !nobody) {
+    if (!saving_.known() || rc_saves() > 0 || !nobody) {
         doubted_ = 0;
     } else if (!doubted_) {
         doubted_ = now;
@@ -193,16 +201,20 @@ void Adaptation::renew_reference() {
     if (!busiest) return;
     referred_ = now;
     ++references_;
-    reference_ = busiest->channel->local_id;
-    (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::reference);
+    send_for_reference(*busiest);
+}
+
+void Adaptation::send_for_reference(const Peer& peer) {
+    reference_ = peer.channel->local_id;
+    reference_why_ = peer.served.why;
+    (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::reference);
 }
 
 // Runs before look(), which must see that peer with RC, as it usually has it.
 void Adaptation::end_reference() {
     const std::uint32_t id = std::exchange(reference_, kSlotMask);
     for (Peer& peer : peers_)
-        if (peer.channel->local_id == id)
-            (void)core_.observer->serve_by(*peer.channel, Service::rc, looks_ ? Reason::counts : Reason::first_peers);
+        if (peer.channel->local_id == id) (void)core_.observer->serve_by(*peer.channel, Service::rc, reference_why_);
 }
 
 // So that the next look may ask these peers again.
@@ -226,7 +238,8 @@ void Adaptation::leave_all() {
 // RC counts only if it was used in the last window. DC may be spare now: then its latency is that of before, which
 // renew_reference() keeps from growing too old.
 void Adaptation::measure() {
-    double saved = 0, weight = 0;
+    std::vector<std::pair<double, double>> saved; // ns, and the messages that have been sent there
+    std::vector<double> by_dc;
     const Nanos since = windows_->counts().end() - std::min(windows_->counts().end(), windows_->interval());
     for (const Peer& peer : peers_) {
         const Wiring& wiring = peer.channel->wiring;
@@ -237,16 +250,18 @@ void Adaptation::measure() {
             const auto kind = static_cast<unsigned>(wiring.paths[path].kind);
             if (wiring.paths[path].kind == path::Kind::rc && state.latency_at <= since) continue;
             if (!is_known(state)) continue;
-            sum[kind] += state.latency;
+            sum[kind] += state.typical_latency();
             ++count[kind];
         }
         constexpr auto kRc = static_cast<unsigned>(path::Kind::rc), kDc = static_cast<unsigned>(path::Kind::dc);
-        if (count[kDc]) dc_latency_.add(sum[kDc] / count[kDc]);
-        if (!count[kRc] || !count[kDc]) continue;
-        saved += peer.sent * (sum[kDc] / count[kDc] - sum[kRc] / count[kRc]);
-        weight += peer.sent;
+        if (count[kDc]) by_dc.push_back(sum[kDc] / count[kDc]);
+        if (count[kRc] && count[kDc]) saved.emplace_back(sum[kDc] / count[kDc] - sum[kRc] / count[kRc], peer.sent);
     }
-    if (weight > 0) saving_.add(saved / weight);
+    if (!by_dc.empty()) {
+        std::ranges::nth_element(by_dc, by_dc.begin() + static_cast<std::ptrdiff_t>(by_dc.size() / 2));
+        dc_latency_.add(by_dc[by_dc.size() / 2]);
+    }
+    if (!saved.empty()) saving_.add(adapt::weighted_median(saved));
     note_turns();
 }
 
@@ -275,13 +290,15 @@ void Adaptation::note_turns() {
         for (; begin != end; ++begin) sum += begin->second, squares += begin->second * begin->second;
         turned += alone ? 0 : sum - squares / sum;
     }
-    if (all > 0) turning_.add(turned / all / std::max(initiators, 1u));
+    if (all <= 0) return;
+    const double now = turned / all / std::max(initiators, 1u);
+    turning_ = turning_ > 0 ? turning_ + kGain * (now - turning_) : now;
 }
 
 // Messages that are under way together take no longer than the time in which they were sent: hence the minimum.
 bool Adaptation::has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const {
     const auto passed = static_cast<double>(windows_->counts().end() - windows_->begin());
-    const double took = std::min(count_of(peer.slot(), counts) * dc_latency_.value, passed);
+    const double took = std::min(count_of(peer.slot(), counts) * dc_latency_.value(), passed);
     return kHope * took >= both_halves() * peer.served.places;
 }
 
@@ -303,13 +320,13 @@ bool Adaptation::on_trial() {
     tried_ = 0;
     ++mute_;
     mute_peer_ = busiest->channel->local_id;
-    if (mode_ == Mode::eager) reference_ = mute_peer_; // eager peers keep RC: it goes by DC for one window only
+    if (mode_ == Mode::eager) return send_for_reference(*busiest), true; // it has RC in any case, but for a window
     (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::trial);
     return true;
 }
 
 void Adaptation::give_trial() {
-    if (on_trial() || !dc_latency_.known) return;
+    if (on_trial() || !dc_latency_.known()) return;
     const std::vector<adapt::Source> counts = windows_->counts().since(0);
     const Peer* busiest = nullptr;
     for (const Peer& peer : peers_)
@@ -410,7 +427,7 @@ void Adaptation::describe(AdaptationStatistics& out) const {
     out.count_bytes = windows_ ? windows_->counts().bytes() + seen_.capacity() * sizeof(Seen) : 0;
     if (!core_.config.adapt.measured)
         out.costs = core_.config.adapt.tuning.costs;
-    else if (saving_.known || turns.known())
+    else if (saving_.known() || turns.known())
         out.costs = {.rc = rc_saves(), .make_rc = both_halves(), .turn = turns.cost()};
 }
 

@@ -9,8 +9,9 @@
 // initiators, which the receiver may not know. A side with more askers than places keeps the heaviest.
 //
 // The gain of RC is a difference of latencies, measured on paths of both kinds to the same peer (schedule::PathTable).
-// So it includes contention, reconnects and cache misses. Once DC's latency is known, the busiest peer gets RC for a
-// trial, which is bounded. Where RC has taken over, DC's latency grows old. So the busiest peer goes by DC for a window
+// So it includes contention, reconnects and cache misses. All values are medians: on a processor that others use, too,
+// some messages take a thousand times as long. Once DC's latency is known, the busiest peer gets RC for a trial, which
+// is bounded. Where RC has taken over, DC's latency grows old. So the busiest peer goes by DC for a window
 // now and then, ever less often. If RC has saved nothing, it is tried again, ever less often. The cost of RC is the
 // time of both sides' commands, since a process that is delayed delays those that wait for it.
 //
@@ -30,6 +31,7 @@
 #include <optional>
 #include <vector>
 
+#include "uct_mp/adapt/median.h"
 #include "uct_mp/adapt/windows.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/dc_turns.h"
@@ -73,15 +75,12 @@ private:
             return served.ours == adapt::Service::rc || served.theirs == adapt::Service::rc;
         }
     };
-    struct Mean {
-        double value = 0; // ns
-        bool known = false;
-        void add(double now);
-    };
     [[nodiscard]] bool all_have_room() const; // mode eager, and there are no more peers than may have RC
     void serve_all();
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
+    void leave_out_absence(Nanos now);
+    void send_for_reference(const Peer& peer);
     void measure();
     void note_turns();
     [[nodiscard]] bool has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const;
@@ -103,10 +102,11 @@ private:
     std::optional<adapt::Windows> windows_;
     std::vector<Seen> seen_;              // by slot
     std::vector<Peer> peers_;             // found by the last slice, by slot; valid until the next call of progress()
-    Mean saving_;                         // by RC instead of DC, per small message
-    Mean commands_;                       // time of progress for half a path, see note_commands()
-    Mean dc_latency_;                     // of a small message
-    Mean turning_;                        // turns per message of either direction, if all went by DC
+    adapt::Median saving_;                // by RC instead of DC, per small message
+    adapt::Median commands_;              // time of progress for half a path, see note_commands()
+    adapt::Median dc_latency_;            // of a small message
+    double turning_ = 0;                  // turns per message of either direction, if all went by DC
+    Nanos attended_ = 0;                  // the last call of attend()
     unsigned silent_ = 0;                 // slices in a row in which little was sent to the peer on trial
     double tried_ = 0;                    // operations sent to it over RC
     unsigned mute_ = 0;                   // trials that have shown nothing
@@ -114,8 +114,9 @@ private:
     unsigned passed_over_ = 0;            // slices since then in which only that peer could have been tried
     unsigned trials_ = 0;
     Nanos next_trial_ = 0;
-    Nanos doubted_ = 0; // since when RC saves nothing while no peer has it; 0: it saves something, or is not known
+    Nanos doubted_ = 0; // since when RC saves nothing, or was tried again; 0: it saves something, or is not known
     std::uint32_t reference_ = kSlotMask; // id of the channel that goes by DC for this window; kSlotMask: none
+    Reason reference_why_ = Reason::none; // why that channel had RC before
     unsigned references_ = 0;             // how often DC has been measured anew
     Nanos referred_ = 0;                  // the last time, or when a saving was known first
     std::uint64_t looks_ = 0, changes_ = 0, refusals_ = 0;

@@ -43,6 +43,7 @@ struct Served {
     bool refused = false;                           // the peer has refused our wish
     std::uint32_t asks = 0;                         // number of the peer's newest wish if it was for RC and refused
     unsigned places = 0;                            // RC paths that the channel may have
+    Reason why = Reason::none;                      // why `ours` is as it is
 };
 
 class Observer {

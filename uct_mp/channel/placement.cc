@@ -16,9 +16,9 @@ SendQueue* Placement::pick_initiator(Channel& channel, Path& sub) {
     SendQueue* chosen = nullptr;
     switch (core_.config.dci_policy) {
     case DciPolicy::hash: {
-        // (i + j) mod n, with i for us and j for the peer: neighbours use different initiators, and so do paths.
-        const std::uint64_t i = core_.control->address().uid >> 32, j = channel.uid >> 32;
-        chosen = pool[(i + j + static_cast<std::uint64_t>(&sub - channel.wiring.paths.get())) % pool.size()].get();
+        // Peers in turn, as they were met: those that a program goes through have different ones. So have paths.
+        const std::size_t path = static_cast<std::size_t>(&sub - channel.wiring.paths.get());
+        chosen = pool[((channel.local_id & kSlotMask) + path) % pool.size()].get();
         break;
     }
     case DciPolicy::quota:

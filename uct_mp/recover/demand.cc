@@ -173,7 +173,8 @@ channel::Served Demand::served(const Channel& channel) const {
             .theirs = wishes.theirs,
             .refused = wishes.refused,
             .asks = wishes.asks ? wishes.heard : 0,
-            .places = places(channel)};
+            .places = places(channel),
+            .why = wishes.why};
 }
 
 // -- Paths

@@ -73,9 +73,13 @@ struct Path {
     std::uint8_t rail = 0;       // see PathSetup
     std::uint32_t latencies = 0; // latencies measured so far; wraps
     Account account[2];
+    static constexpr unsigned kRecent = 8;
+    float recent[kRecent]; // the last of them, by number; ns
 
     [[nodiscard]] Account& of(Direction d) { return account[static_cast<unsigned>(d)]; }
     [[nodiscard]] const Account& of(Direction d) const { return account[static_cast<unsigned>(d)]; }
+    // The median of the last small messages' times, whatever the others took; without any, `latency`. Slow path.
+    [[nodiscard]] double typical_latency() const;
 };
 
 // A path's properties when the table is made.
@@ -191,6 +195,7 @@ public:
     // Two paths over the same route, of which one is used at a time: takes over what
     // the other one has shown of the route, if that is newer. Latencies are their own.
     void inherit(PathIndex i, PathIndex from);
+    void forget_latencies(); // those measured so far are wrong
     // Before the first message to the peer: takes over what other
     // peers have shown of our ports. Measured paths keep theirs.
     void begin();

@@ -139,7 +139,7 @@ Sample PathTable::settle(const Delivery& delivery) {
             path.base_latency =
                 done < path.base_latency ? done : path.base_latency + kBaseRise * (done - path.base_latency);
             path.latency_at = delivery.t_done;
-            ++path.latencies;
+            path.recent[path.latencies++ % Path::kRecent] = static_cast<float>(done);
         }
         account.sample_ns = 0; // ends a sample that might have been extended
         account.last_done = account.busy_from = delivery.t_done;
@@ -191,6 +191,19 @@ Sample PathTable::settle(const Delivery& delivery) {
         if (size_ > 1) compare(delivery.path, delivery.direction);
     }
     return {account.sample_bytes, account.sample_ns};
+}
+
+double Path::typical_latency() const {
+    const auto count = static_cast<std::ptrdiff_t>(std::min(latencies, kRecent));
+    if (count == 0) return latency;
+    float sorted[kRecent];
+    std::copy_n(recent, count, sorted);
+    std::nth_element(sorted, sorted + count / 2, sorted + count);
+    return sorted[count / 2];
+}
+
+void PathTable::forget_latencies() {
+    for (unsigned i = 0; i < size_; ++i) paths_[i].latencies = 0;
 }
 
 PathIndex PathTable::take_settled(Direction d) {

@@ -92,6 +92,7 @@ public:
 
     void set_spare(PathMask paths); // see PathTable
     void inherit(PathIndex path, PathIndex from) { paths_.inherit(path, from); }
+    void forget_latencies() { paths_.forget_latencies(); }
     // All false: no such path.
     bool set_state(PathIndex path, PathState state);
     void set_rail(PathIndex path, std::uint8_t rail) { paths_.set_rail(path, rail); }        // it has migrated (APM)

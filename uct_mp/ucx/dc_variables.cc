@@ -35,7 +35,7 @@ std::vector<Variable> dc_variables(const channel::Config& defaults) {
          .name = "DCI_POLICY",
          .initial = choice(kDciPolicies, defaults.dci_policy),
          .help = "Which initiator serves a peer.\n"
-                 " - hash: (own number + peer's number) modulo NUM_DCI; a peer always has the same.\n"
+                 " - hash: each in turn, in the order in which peers are met; a peer always has the same.\n"
                  " - least: the one with the fewest outstanding requests, chosen anew when the peer's present one "
                  "is idle.\n"
                  " - quota: kept while it is busy, given back to the pool when idle.",

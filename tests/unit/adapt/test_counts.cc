@@ -34,6 +34,27 @@ BOOST_AUTO_TEST_CASE(windows_that_match_slices) {
     BOOST_TEST(all[2].id == 7u);
 }
 
+// Two slices of 100 that have become one begin where the first did: more than half of it lies before 120.
+BOOST_AUTO_TEST_CASE(a_merged_slice_begins_with_its_first) {
+    Counts counts;
+    for (unsigned i = 1; i <= Counts::kLevel + 1; ++i) counts.add(Nanos{i} * 100, {{1, 1}});
+    BOOST_TEST(counts.slices() == Counts::kLevel);
+    BOOST_TEST(total(counts.since(80)) == 9.0);
+    BOOST_TEST(total(counts.since(120)) == 7.0);
+    BOOST_TEST(total(counts.since(0)) == 9.0);
+}
+
+// The last slice stays, whatever is not asked for any more.
+BOOST_AUTO_TEST_CASE(one_slice_is_not_forgotten) {
+    for (unsigned slices = 1; slices < 4; ++slices) {
+        Counts counts;
+        for (unsigned i = 1; i <= slices; ++i) counts.add(Nanos{i} * 100, {{1, 1}});
+        counts.forget(1'000'000);
+        BOOST_TEST(counts.slices() == 1u);
+        BOOST_TEST(total(counts.since(0)) == 1.0);
+    }
+}
+
 // Whatever has been merged, everything is there, and a window is right to about an eighth of its length.
 BOOST_AUTO_TEST_CASE(old_slices_become_coarser) {
     Counts counts;

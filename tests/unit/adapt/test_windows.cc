@@ -60,6 +60,28 @@ BOOST_AUTO_TEST_CASE(a_pattern_that_lasts) {
     BOOST_TEST(driver.windows.begin() == 0u);
 }
 
+// The first look takes its map, though it is empty. From then on a look without a better one changes nothing, and comes
+// later.
+BOOST_AUTO_TEST_CASE(only_one_look_is_the_first) {
+    Tuning tuning = paper();
+    tuning.min_interval = tuning.interval / 16;
+    Driver driver(tuning);
+    const auto few = [](Nanos) { return from({1, 2, 3}, 1); };
+    BOOST_TEST((driver.look(few).why == Why::first));
+    BOOST_TEST(driver.present.choices.empty());
+    const Nanos interval = driver.windows.interval();
+    BOOST_TEST((driver.look(few).why == Why::nothing));
+    BOOST_TEST(driver.windows.interval() == 2 * interval);
+}
+
+// What another map saves is told per message: 8 slices of 1000 from a source, 150 ns each, less 10 us for RC.
+BOOST_AUTO_TEST_CASE(a_gain_is_per_message) {
+    Driver driver(paper());
+    BOOST_TEST((driver.look([](Nanos) { return from({1}, 1); }).why == Why::first));
+    const Windows::Verdict verdict = driver.look([](Nanos) { return from({1}, 1000); });
+    BOOST_TEST(verdict.extended_gain == 150 - 10'000 / 8008.0, boost::test_tools::tolerance(1e-9));
+}
+
 // The short window sees it first, and the old pattern is forgotten.
 BOOST_AUTO_TEST_CASE(a_pattern_that_changes) {
     Tuning tuning = paper();

@@ -144,6 +144,40 @@ BOOST_FIXTURE_TEST_CASE(latency_from_small_messages, Two) {
     BOOST_TEST(paths[0].of(kWrite).rate == 0.0);
 }
 
+// A path that nobody knows the rate of is as fast as those that are known, on average.
+BOOST_AUTO_TEST_CASE(an_unknown_rate) {
+    const PathSetup setup[] = {{.nominal_rate = 2}, {.nominal_rate = 4}, {.nominal_rate = 0}};
+    PathTable paths(setup);
+    BOOST_TEST(paths.rate(2, kWrite) == 3.0);
+    BOOST_TEST(paths.set_nominal_rate(1, 6));
+    BOOST_TEST(paths.rate(2, kWrite) == 4.0);
+    BOOST_TEST(paths.set_nominal_rate(2, 1));
+    BOOST_TEST(paths.rate(2, kWrite) == 1.0);
+    PathTable unknown(std::span<const PathSetup>(setup).last(1));
+    BOOST_TEST(unknown.rate(0, kWrite) == 1.0);
+}
+
+// What most messages take, though the processor was away for some of them.
+BOOST_FIXTURE_TEST_CASE(a_typical_latency, Two) {
+    BOOST_TEST(paths[0].typical_latency() == paths[0].latency); // the first guess
+    Nanos now = 10'000'000;
+    const auto send = [&](Nanos took) { settle(8, now, now + took), now += took + 1'000; };
+    send(900);
+    BOOST_TEST(paths[0].typical_latency() == 900.0); // no guess is left
+    for (int i = 0; i < 100; ++i) send(i % 4 == 3 ? 3'535'252 : 1'500);
+    BOOST_TEST(paths[0].typical_latency() == 1'500.0);
+    BOOST_TEST(paths[0].latency > 100'000.0);
+    for (unsigned i = 0; i < Path::kRecent; ++i) send(7'000);
+    BOOST_TEST(paths[0].typical_latency() == 7'000.0);
+    BOOST_TEST(paths[0].latencies == 101u + Path::kRecent);
+    paths.forget_latencies();
+    BOOST_TEST(paths[0].latencies == 0u);
+    BOOST_TEST(paths[0].typical_latency() == paths[0].latency);
+    send(800);
+    BOOST_TEST(paths[0].typical_latency() == 800.0);
+    BOOST_TEST(paths[1].typical_latency() == 2'000.0); // the other one has carried nothing
+}
+
 BOOST_FIXTURE_TEST_CASE(reads_and_writes_have_their_own_accounts, Two) {
     paths.place(1, kWrite, 1000);
     paths.place(1, kRead, 500);
