@@ -43,14 +43,8 @@ MISSING = [
     ("D 10.12, 10.18", "MG on nodes with different rails", "the kernel"),
     ("T Fig 6-8", "4096 and 6144 processes of NWChem", "the task pool at that size: perf/adaptive has 1024"),
     ("N Table 4.1", "latency and bandwidth of a message, 42 us and 89 MB/s", "nothing: the network and adapter of 2003, without collectives"),
+    ("C Fig 3b", "AWP-ODC, 8192 processes", "so many interfaces: 1024 processes are measured, neighbours only, so more take as long"),
     ("N 4.2 text", "receive from any source, 2 to 8 nodes", "MPI's matching in virtual time: bench_sim_pml has two processes"),
-    ("N Table 4.2, Fig 4.2", "barrier, 2 to 8 nodes: 4.1 times as fast", "a benchmark of coll_mp_engine in virtual time"),
-    ("N Table 4.3, Fig 4.3", "making a communicator, 2 to 8 nodes", "making a communicator over the core"),
-    ("N Table 4.4, Fig 4.4", "latency of broadcasts, 8 nodes", "a benchmark of coll_mp_engine in virtual time"),
-    ("N Table 4.5", "what a broadcast costs its root", "a benchmark of coll_mp_engine in virtual time"),
-    ("C Fig 3a", "AWP-ODC, 48 processes on 2 nodes", "the kernel (`halo` has its pattern), and one-sided halos that overlap with computing"),
-    ("C Fig 3b", "AWP-ODC, 8192 processes", "the same, and a simulator of so many: mp_sim has 4096 nodes at most"),
-    ("C Fig 4", "P3DFFT, 128 processes", "all-to-alls by the adapter: coll_mp_engine has none"),
 ]
 
 # All figures and tables with measurements of the papers.
