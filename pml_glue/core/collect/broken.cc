@@ -24,15 +24,15 @@ void Group::lose(std::uint64_t process) {
         std::snprintf(line, sizeof line,
                       "members of communicator %u are in different collective operations, or give one different "
                       "sizes: those of it fail",
-                      config_.context);
+                      config_.context >> wire::kRequestBits);
     else if (process == wire::kNoRoom)
         std::snprintf(line, sizeof line,
                       "a member has no room for what others have sent ahead of its calls: collective operations of "
                       "communicator %u fail (coll_mp_memory)",
-                      config_.context);
+                      config_.context >> wire::kRequestBits);
     else
         std::snprintf(line, sizeof line, "process %llx is gone: collective operations of communicator %u fail",
-                      static_cast<unsigned long long>(process), config_.context);
+                      static_cast<unsigned long long>(process), config_.context >> wire::kRequestBits);
     all_.engine_.report(line);
     tell_broken();
     for (Slot& slot : slots_) {
@@ -94,38 +94,36 @@ Posted Groups::post(Peer& peer, MessageKind kind, const void* message, std::size
 }
 
 void Groups::peer_failed(Peer& peer) {
-    for (const auto& group : groups_) {
-        if (!group ||
-            std::find(group->processes_.begin(), group->processes_.end(), peer.process) == group->processes_.end())
-            continue;
-        group->lose(peer.process);
+    each([&](Group& group) {
+        if (std::find(group.processes_.begin(), group.processes_.end(), peer.process) == group.processes_.end()) return;
+        group.lose(peer.process);
         // Nor does an operation that ends already wait for its answers.
-        for (const Group::Slot& slot : group->slots_)
+        for (const Group::Slot& slot : group.slots_)
             if (slot.operation && slot.operation->exchange && !slot.operation->listed) list(*slot.operation);
-    }
+    });
 }
 
 // Whose parts operations wait for, and who has no room for them.
 void Groups::waits_for(std::vector<Peer*>& peers) {
-    for (const auto& group : groups_) {
-        if (!group) continue;
-        for (const Group::Slot& slot : group->slots_) {
-            GroupOperation* const operation = slot.operation;
-            if (!operation) continue;
-            if (operation->exchange) {
-                operation->exchange->waits_for(peers);
-                continue;
-            }
-            if (group->broken_) continue;
-            Peer* peer = nullptr;
-            if (operation->plan->shape.triggered) {
-                if (const Action* const missing = group->triggered_->waits_for(*operation))
-                    peer = group->connect(missing->partner);
-            } else if (operation->at < operation->plan->plan.actions.size()) {
-                peer = group->partner(*operation);
-            }
-            if (peer) peers.push_back(peer);
+    each([&](Group& group) { group.waits_for(peers); });
+}
+
+void Group::waits_for(std::vector<Peer*>& peers) {
+    for (const Slot& slot : slots_) {
+        GroupOperation* const operation = slot.operation;
+        if (!operation) continue;
+        if (operation->exchange) {
+            operation->exchange->waits_for(peers);
+            continue;
         }
+        if (broken_) continue;
+        Peer* peer = nullptr;
+        if (operation->plan->shape.triggered) {
+            if (const Action* const missing = triggered_->waits_for(*operation)) peer = connect(missing->partner);
+        } else if (operation->at < operation->plan->plan.actions.size()) {
+            peer = partner(*operation);
+        }
+        if (peer) peers.push_back(peer);
     }
 }
 

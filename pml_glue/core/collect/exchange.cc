@@ -77,8 +77,10 @@ void Exchange::open(Block& block, std::uint32_t rank, bool sends) const {
 // Not while the port has its memory.
 void Exchange::close(Block& block, bool sends) {
     Endpoint& endpoint = *block.peer->endpoint;
-    if (block.memory) endpoint.deregister(block.memory);
-    if (block.key) endpoint.release_key(block.key);
+    if (group_.kept_.empty()) {
+        if (block.memory) endpoint.deregister(block.memory);
+        if (block.key) endpoint.release_key(block.key);
+    }
     if (block.data.convertor) operation_->shown.close(&operation_->shown, block.rank, block.data.convertor, sends);
     block.used = false;
 }
@@ -152,8 +154,10 @@ Posted Exchange::send_pieces(Block& block) {
 void Exchange::prepare(Block& block) {
     Endpoint& endpoint = *block.peer->endpoint;
     const Limits& limits = endpoint.limits();
-    if (!block.data.convertor && limits.max_put > 0 && limits.key_bytes <= wire::kMaxKey)
-        block.memory = endpoint.register_memory(block.data.buffer, block.wanted);
+    if (block.data.convertor || limits.max_put == 0 || limits.key_bytes > wire::kMaxKey) return;
+    Memory*& its = group_.kept_.empty() ? block.memory : group_.kept_[block.rank].in;
+    if (!its) its = endpoint.register_memory(block.data.buffer, block.wanted);
+    block.memory = its;
 }
 
 bool Exchange::ask() {
@@ -183,13 +187,19 @@ bool Exchange::ask() {
                           .from = group_.config_.rank,
                           .to = from,
                           .key_bytes = 0};
-        if (asking_->memory && endpoint.pack_key(asking_->memory, message.key)) {
+        KeptBlock* const kept = group_.kept_.empty() ? nullptr : &group_.kept_[from];
+        std::uint32_t key_bytes = 0;
+        if (kept && kept->told) {
+            message.header.key_bytes = wire::kKnownKey;
+        } else if (asking_->memory && endpoint.pack_key(asking_->memory, message.key)) {
             message.header.address = reinterpret_cast<std::uint64_t>(asking_->data.buffer);
-            message.header.key_bytes = static_cast<std::uint32_t>(endpoint.limits().key_bytes);
+            message.header.key_bytes = key_bytes = static_cast<std::uint32_t>(endpoint.limits().key_bytes);
         }
         const Posted outcome =
-            group_.all_.post(*asking_->peer, wire::kReady, &message, sizeof message.header + message.header.key_bytes);
+            group_.all_.post(*asking_->peer, wire::kReady, &message, sizeof message.header + key_bytes);
         if (outcome != Posted::done) return false;
+        if (kept && kept->told) ++group_.all_.counts_.known;
+        if (kept && key_bytes) kept->told = true;
         in_[from] = message.header.key_bytes ? In::put : In::pieces;
         ++group_.all_.counts_.asked;
         asking_ = nullptr;
@@ -226,11 +236,17 @@ void Exchange::start(Block& block, const Early& question) {
     Endpoint& endpoint = *block.peer->endpoint;
     block.wanted = std::min<std::uint64_t>(header.bytes, block.total);
     if (header.bytes != block.total) operation_->error = MP_TRUNCATED;
-    block.address = header.address;
     block.pieces = true;
-    if (block.data.convertor || header.key_bytes == 0 || header.key_bytes != endpoint.limits().key_bytes) return;
-    block.key = endpoint.unpack_key(question.message.data() + sizeof header);
-    if (block.key) block.memory = endpoint.register_memory(block.data.buffer, block.total);
+    if (block.data.convertor) return;
+    KeptBlock once, &its = group_.kept_.empty() ? once : group_.kept_[block.rank];
+    if (header.key_bytes == endpoint.limits().key_bytes && !its.key) {
+        its.key = endpoint.unpack_key(question.message.data() + sizeof header);
+        its.address = header.address;
+    }
+    if (its.key && !its.out) its.out = endpoint.register_memory(block.data.buffer, block.total);
+    block.key = its.key;
+    block.address = its.address;
+    block.memory = its.out;
     block.pieces = !block.memory;
 }
 

@@ -71,7 +71,8 @@ void Exchange::end_in(std::uint32_t rank, Block* block) {
 bool Exchange::take_ready(const std::byte* data, std::size_t length) {
     wire::ReadyHeader header;
     std::memcpy(&header, data, sizeof header);
-    if (header.from >= out_.size() || out_[header.from] != Out::unasked || length != sizeof header + header.key_bytes ||
+    const std::size_t key_bytes = header.key_bytes == wire::kKnownKey ? 0 : header.key_bytes;
+    if (header.from >= out_.size() || out_[header.from] != Out::unasked || length != sizeof header + key_bytes ||
         header.process != group_.processes_[header.from] || group_.broken_)
         return false;
     out_[header.from] = Out::asked;

@@ -7,6 +7,10 @@
 // progress(), not while messages arrive.
 //
 // A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges.
+//
+// A persistent request is a group of its own, with the members of its communicator's. Members may start requests in any
+// order (MPI-4.0 3.9), but the operations of a group in one. All operations of a request have the same buffers, so
+// others are told of these once.
 #pragma once
 
 #include <memory>
@@ -37,6 +41,14 @@ enum class Stage : std::uint8_t {
     queued, // behind others that are under way
     begun,  // its actions are being done
     over,   // its caller is to be told, by progress(): it may free the group then
+};
+
+// A persistent all-to-all keeps this for each member from one operation to the next.
+struct KeptBlock {
+    Memory *in = nullptr, *out = nullptr; // theirs here, ours for them
+    RemoteKey* key = nullptr;             // of the place for ours
+    std::uint64_t address = 0;
+    bool told = false; // they know our key
 };
 
 // The first member is what the program sees of it (mp_collect.h).
@@ -73,7 +85,7 @@ static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
 
 class Group {
 public:
-    Group(Groups& all, const mp_group_config_t& config);
+    Group(Groups& all, const mp_group_config_t& config, Group* communicator);
     Group(const Group&) = delete;
     ~Group();
 
@@ -87,6 +99,8 @@ public:
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
     void free();
+    // For the next persistent request. Null: there were too many, which all members see alike.
+    [[nodiscard]] Group* create_request();
 
 private:
     friend class Groups;
@@ -138,6 +152,7 @@ private:
     // broken.cc
     void lose(std::uint64_t process);
     void tell_broken();
+    void waits_for(std::vector<Peer*>& peers);
 
     Groups& all_;
     const mp_group_config_t config_;
@@ -150,13 +165,17 @@ private:
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<KeptPlan>> plans_;
     KeptPlan* recent_[kCollectives] = {};
-    std::vector<Peer*> partners_; // that we have talked to
-    std::vector<Peer*> members_;  // of exchanges, by rank; null: not looked for yet
+    std::vector<Peer*> partners_;                  // that we have talked to
+    std::vector<Peer*> members_;                   // of exchanges, by rank; null: not looked for yet
+    Group* const communicator_;                    // of a persistent request; null: of a communicator
+    std::vector<std::unique_ptr<Group>> requests_; // null: freed
+    std::vector<KeptBlock> kept_;                  // of a request, by rank
     std::unique_ptr<Exchange> free_exchanges_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;  // of slots, whose operation has one
     GroupOperation *first_ = nullptr, *last_ = nullptr; // queued
-    unsigned open_ = 0;                                 // operations that are not complete
+    unsigned open_ = 0;                                 // operations that are not complete, also of requests
     bool broken_ = false, told_broken_ = false, beginning_ = false;
+    bool freed_ = false;     // a request's, but a barrier of its own is under way
     std::uint64_t gone_ = 0; // the process
     GroupOperation* free_barriers_ = nullptr;
     std::vector<std::unique_ptr<mp_collective_storage_t>> barriers_; // that have been made
@@ -186,8 +205,22 @@ private:
         std::byte message[kMost];
     };
     void free(Group& group);
+    void bury();
+    void admit(Group& group);
     [[nodiscard]] Group* find(std::uint32_t context) const {
-        return context < groups_.size() ? groups_[context].get() : nullptr;
+        const std::uint32_t communicator = context >> wire::kRequestBits, request = context & wire::kRequestMask;
+        Group* const group = communicator < groups_.size() ? groups_[communicator].get() : nullptr;
+        if (request == 0 || !group) [[likely]]
+            return group;
+        return request <= group->requests_.size() ? group->requests_[request - 1].get() : nullptr;
+    }
+    template <class Does> void each(const Does& does) const {
+        for (const auto& group : groups_) {
+            if (!group) continue;
+            does(*group);
+            for (const auto& request : group->requests_)
+                if (request) does(*request);
+        }
     }
     static void on_part(void* self, const std::byte* data, std::size_t length);
     template <MessageKind kind> static void on(void* self, const std::byte* data, std::size_t length) {
@@ -233,6 +266,7 @@ private:
     TaskPort* const tasks_; // null: there are no queues that wait
     const mp_hooks_t hooks_;
     std::vector<std::unique_ptr<Group>> groups_;                       // by context
+    std::vector<Group*> dead_;                                         // of requests that are freed, and idle now
     EarlyList strangers_;                                              // of groups that are not made yet
     std::vector<std::uint32_t> refused_;                               // of which not all could be kept
     std::size_t early_bytes_ = 0, most_early_ = std::size_t{64} << 20; // that come before their operation or group
@@ -249,8 +283,8 @@ private:
     Triggered::Counts triggered_counts_;
     struct Counts {
         std::uint64_t operations[2][kCollectives] = {}; // blocking, and not
-        std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, puts = 0, put_bytes = 0,
-                      early = 0, queued = 0, broken = 0, dropped = 0;
+        std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, known = 0, puts = 0,
+                      put_bytes = 0, requests = 0, early = 0, queued = 0, broken = 0, dropped = 0;
     } counts_;
 };
 

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "pml_glue/core/plan/plan.h"
+#include "pml_glue/core/plan/slot_rules.h"
 #include "pml_glue/core/port.h"
 
 namespace ucx_mp::glue::wire {
@@ -32,18 +33,21 @@ enum CollectKind : MessageKind {
     kQueue = 21,   // QueueHeader, then keys
 };
 
-// 64 bits: 20 of context, 20 of number, 6 of edge, 4 of collective, 14 of check.
+// 64 bits: 32 of context, 8 of number, 6 of edge, 4 of collective, 14 of check.
 struct PartName {
-    std::uint32_t context = 0;
-    std::uint32_t number = 0; // of the operation, modulo 2^20
-    std::uint32_t edge = 0;   // of the take
+    std::uint32_t context = 0; // of the communicator; then 12 bits, the number of a persistent request of it from 1 on
+    std::uint32_t number = 0;  // of the operation, modulo 2^8
+    std::uint32_t edge = 0;    // of the take
     std::uint32_t collective = 0;
     std::uint32_t check = 0; // of members and parameters: who differs in them is told apart
 };
-inline constexpr std::uint32_t kContextMask = (1u << 20) - 1, kNumberMask = (1u << 20) - 1, kEdgeMask = kEdges - 1,
-                               kCollectiveMask = 15, kCheckMask = (1u << 14) - 1;
+inline constexpr unsigned kRequestBits = 12;
+inline constexpr std::uint32_t kContextMask = (1u << 20) - 1, kRequestMask = (1u << kRequestBits) - 1,
+                               kNumberMask = (1u << 8) - 1, kEdgeMask = kEdges - 1, kCollectiveMask = 15,
+                               kCheckMask = (1u << 14) - 1;
 static_assert(kCollectives <= kCollectiveMask + 1);
-inline constexpr unsigned kContextShift = 44, kNumberShift = 24, kEdgeShift = 18, kCollectiveShift = 14;
+static_assert(2 * SlotRules::kMostInFlight < kNumberMask); // what is over is told from what is ahead
+inline constexpr unsigned kContextShift = 32, kNumberShift = 24, kEdgeShift = 18, kCollectiveShift = 14;
 
 [[nodiscard]] inline std::uint64_t pack(const PartName& name) {
     return std::uint64_t{name.context} << kContextShift | std::uint64_t{name.number} << kNumberShift |
@@ -80,9 +84,10 @@ struct [[gnu::packed]] ReadyHeader {
     std::uint64_t process;   // that wants it
     std::uint32_t from;      // its rank
     std::uint32_t to;        // rank that it asks
-    std::uint32_t key_bytes; // 0: pieces are wanted
+    std::uint32_t key_bytes; // 0: pieces are wanted; kKnownKey: the place and key of this request's operation before
 };
 static_assert(sizeof(ReadyHeader) == 44);
+inline constexpr std::uint32_t kKnownKey = UINT32_MAX;
 
 struct [[gnu::packed]] ArrivedHeader {
     std::uint64_t name;
