@@ -18,6 +18,7 @@ void Group::lose(std::uint64_t process) {
     ++all_.counts_.broken;
     for (Slot& slot : slots_) all_.forget(slot.early);
     if (triggered_) triggered_->stop();
+    if (stripes_) stripes_->stop();
     if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
     char line[160];
     if (process == wire::kNobody)
@@ -64,12 +65,17 @@ void Groups::tell(std::uint64_t process, MessageKind kind, const void* message, 
     std::memcpy(one.message, message, length);
 }
 
+void Groups::wake() {
+    if (tells_.empty()) tells_.push_back(Tell{.process = 0, .kind = 0, .length = 0, .message = {}});
+}
+
 // Not to whom the program has to connect first, in a turn of the progress thread. Messages that arrive meanwhile, from
 // this process itself, may add more.
 void Groups::tell() {
     std::vector<Tell> now;
     now.swap(tells_);
     for (const Tell& one : now) {
+        if (one.kind == 0) continue;
         Peer* const peer = engine_.peer(one.process);
         const bool waits =
             peer ? !peer->failed && post(*peer, one.kind, one.message, one.length) == Posted::no_room : in_thread();

@@ -30,17 +30,21 @@ void Exchange::begin(GroupOperation& operation) {
     const std::uint32_t ranks = group_.config_.ranks;
     ins_left_ = outs_left_ = 0;
     std::fill(got_.begin(), got_.end(), 0);
+    Stripes* const stripes = group_.stripes_.get();
+    if (stripes) stripes->begin(operation);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         in_[rank] = In::over;
         out_[rank] = Out::over;
         if (rank == group_.config_.rank) continue;
-        if (const std::uint64_t bytes = size(rank, false)) {
+        const std::uint64_t in = size(rank, false), out = size(rank, true);
+        if (stripes && in > group_.eager_ && out > group_.eager_ && stripes->put_block(rank)) continue;
+        if (in) {
             ++ins_left_;
-            in_[rank] = bytes <= group_.eager_ ? In::message : In::unasked;
+            in_[rank] = in <= group_.eager_ ? In::message : In::unasked;
         }
-        if (const std::uint64_t bytes = size(rank, true)) {
+        if (out) {
             ++outs_left_;
-            out_[rank] = bytes <= group_.eager_ ? Out::message : Out::unasked;
+            out_[rank] = out <= group_.eager_ ? Out::message : Out::unasked;
         }
     }
     next_message_ = next_ask_ = 1;
@@ -53,9 +57,10 @@ bool Exchange::advance() {
     bool room = send_messages();
     room = ask() && room;
     room = serve() && room;
+    const bool striped = !group_.stripes_ || group_.stripes_->advance();
     if (group_.broken_) return false; // listed
-    if (!room) look_again();
-    return ins_left_ == 0 && outs_left_ == 0;
+    if (!room || !striped) look_again();
+    return ins_left_ == 0 && outs_left_ == 0 && striped;
 }
 
 void Exchange::look_again() {

@@ -141,6 +141,7 @@ bool Exchange::wind_up() {
 
 // Connects members that are not connected yet, to ask them.
 void Exchange::waits_for(std::vector<Peer*>& peers) const {
+    if (group_.stripes_ && !group_.broken_) group_.stripes_->waits_for(peers);
     for (std::uint32_t rank = 0; rank < in_.size(); ++rank) {
         const bool waits = group_.broken_ ? in_[rank] == In::put : in_[rank] != In::over || out_[rank] == Out::unasked;
         if (!waits) continue;

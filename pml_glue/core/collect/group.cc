@@ -43,6 +43,9 @@ Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
       triggered_(config.engine != MP_ENGINE_HOST && all.tasks_ && config.small <= Triggered::kMostSmall
                      ? std::make_unique<Triggered>(*this, *all.tasks_, all.triggered_counts_)
                      : nullptr),
+      stripes_(communicator && config.engine != MP_ENGINE_HOST && all.tasks_
+                   ? std::make_unique<Stripes>(*this, *all.tasks_, all.stripe_counts_)
+                   : nullptr),
       eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
       communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {}
 
@@ -226,6 +229,8 @@ Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks)
     port.handle(wire::kCancel, on<wire::kCancel>, this);
     port.handle(wire::kBroken, on<wire::kBroken>, this);
     port.handle(wire::kQueue, on<wire::kQueue>, this);
+    port.handle(wire::kLane, on<wire::kLane>, this);
+    port.handle(wire::kStripe, on<wire::kStripe>, this);
     engine.observe(*this);
 }
 
@@ -298,9 +303,10 @@ unsigned Groups::look() {
         bury();
     if (!tells_.empty()) [[unlikely]]
         tell();
-    if (!triggers_.empty()) [[unlikely]] {
+    if (!triggers_.empty() || !stripes_.empty()) [[unlikely]] {
         tasks_->progress();
         for (Triggered* one : triggers_) one->serve();
+        for (Stripes* one : stripes_) one->serve();
     }
     unsigned count = 0;
     for (unsigned left = listed_; left > 0 && first_; --left) {
@@ -385,6 +391,14 @@ std::string Groups::statistics() const {
         add("queues", its.queues);
         add("queues ended", its.ended);
         add("resent", its.resent);
+    }
+    if (const Stripes::Counts& its = stripe_counts_; its.pairs) {
+        add("striped", its.blocks);
+        add("stripes", its.tasks);
+        add("pairs with queues", its.pairs);
+        add("their queues", its.queues);
+        add("pairs ended", its.ended);
+        add("stripes resent", its.resent);
     }
     return text + " dropped " + std::to_string(counts_.dropped);
 }

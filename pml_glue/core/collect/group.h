@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "pml_glue/core/collect/exchange.h"
+#include "pml_glue/core/collect/stripes.h"
 #include "pml_glue/core/collect/triggered.h"
 #include "pml_glue/core/plan/slot_rules.h"
 
@@ -105,6 +106,7 @@ public:
 private:
     friend class Groups;
     friend class Exchange;
+    friend class Stripes;
     friend class Triggered;
     struct Slot {
         GroupOperation* operation = nullptr; // that has begun
@@ -161,6 +163,7 @@ private:
     const std::size_t small_each_;
     SlotRules rules_;
     std::unique_ptr<Triggered> triggered_; // null: the host does all
+    std::unique_ptr<Stripes> stripes_;     // of a request; likewise
     const std::size_t eager_;              // of a block of an exchange: what all may send unasked has room
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<KeptPlan>> plans_;
@@ -195,12 +198,13 @@ public:
 private:
     friend class Group;
     friend class Exchange;
+    friend class Stripes;
     friend class Triggered;
     // A message that waits for room, or for the program.
     struct Tell {
         static constexpr std::size_t kMost = sizeof(wire::QueueHeader) + wire::kMostKeys;
         std::uint64_t process; // to whom
-        MessageKind kind;
+        MessageKind kind;      // 0: wake()
         std::size_t length;
         std::byte message[kMost];
     };
@@ -230,6 +234,8 @@ private:
     void handle(MessageKind kind, const std::byte* data, std::size_t length);
     void cancel(const wire::CancelHeader& header);
     void on_queue(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
+    void on_lane(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
+    void on_stripe(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
     // False: there is no room.
     [[nodiscard]] bool keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length);
     void keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length);
@@ -251,6 +257,7 @@ private:
     [[gnu::noinline]] unsigned look();
     void end(GroupOperation& operation);
     [[nodiscard]] bool in_thread() { return engine_.kept().in_thread; }
+    void wake(); // progress() looks, though nothing is listed
     void tell(); // broken.cc
     void tell(std::uint64_t process, MessageKind kind, const void* message, std::size_t length);
     [[nodiscard]] Posted post(Peer& peer, MessageKind kind, const void* message, std::size_t length);
@@ -279,8 +286,10 @@ private:
     bool looking_ = false;
     std::vector<Tell> tells_;
     std::vector<Triggered*> triggers_; // of groups that have an arena
+    std::vector<Stripes*> stripes_;    // of requests
     std::size_t arena_bytes_ = 0;      // of all groups
     Triggered::Counts triggered_counts_;
+    Stripes::Counts stripe_counts_;
     struct Counts {
         std::uint64_t operations[2][kCollectives] = {}; // blocking, and not
         std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, known = 0, puts = 0,
