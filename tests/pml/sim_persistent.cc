@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(links_are_pulled) {
 // and compute. TESTS_EVENTS: how many; a seed of its own for each hundred.
 BOOST_AUTO_TEST_CASE(campaign) {
     const char* const wanted = std::getenv("TESTS_EVENTS");
-    const int events = wanted ? std::atoi(wanted) : 150;
+    const int events = wanted ? std::atoi(wanted) : 600;
     std::uint64_t ended = 0, resent = 0, striped = 0;
     for (int done = 0; done < events;) {
         const auto seed = static_cast<std::uint32_t>(1 + done / 100);

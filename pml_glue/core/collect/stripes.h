@@ -131,7 +131,6 @@ private:
     std::vector<Pair> pairs_;                  // by rank
     std::uint64_t start_ = kNever;             // the present one, from 0 on; kNever: none
     std::uint32_t at_ = 0;                     // pairs before it are over, in the present start
-    std::uint32_t served_ = 0;                 // the next pair whose queues are looked at
     unsigned unsaid_ = 0;                      // pairs that have something to be told
     bool any_dead_ = false;                    // some pair has been
     GroupOperation* operation_ = nullptr;      // the present one

@@ -157,16 +157,18 @@ void Stripes::told(Pair& pair, const wire::LaneHeader& header) {
     }
 }
 
+// Queues that have failed are looked for each time, and told of at once: nobody wakes us again for them. One that
+// nothing waits for fails at the next start.
 void Stripes::serve() {
+    for (std::uint32_t rank = at_; rank < pairs_.size() && operation_; ++rank) {
+        Pair& pair = pairs_[rank];
+        if (pair.open && pair.stage == Stage::ready &&
+            std::ranges::any_of(pair.lanes, [](const Lane& lane) { return lane.queue->state().failed; }))
+            fail(rank, pair);
+    }
     for (std::uint32_t rank = 0; rank < pairs_.size() && unsaid_; ++rank)
         if (!pairs_[rank].said) (void)tell(rank, pairs_[rank]);
     if (unsaid_) group_.all_.wake();
-    if (!operation_) return;
-    served_ = (served_ + 1) % static_cast<std::uint32_t>(pairs_.size());
-    Pair& pair = pairs_[served_];
-    if (pair.stage != Stage::ready) return;
-    if (std::ranges::any_of(pair.lanes, [](const Lane& lane) { return lane.queue->state().failed; }))
-        fail(served_, pair);
 }
 
 // Our halves are dead; stripes that are complete are not sent again.
