@@ -21,6 +21,12 @@ mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config) {
     } catch (const std::exception&) { return nullptr; }
 }
 
+mp_group_t* mp_group_create_request(mp_group_t* communicator) {
+    Group* request = nullptr;
+    or_end("a persistent request", [&] { request = of(communicator).create_request(); });
+    return reinterpret_cast<mp_group_t*>(request);
+}
+
 void mp_group_free(mp_group_t* group) { of(group).free(); }
 
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes) {

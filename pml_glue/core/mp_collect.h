@@ -92,6 +92,11 @@ typedef struct mp_group_config {
 
 /* Null: no memory, or the configuration makes no sense. At least two ranks. No message is sent. */
 mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
+/* A group for one persistent request: its members create theirs of a communicator in one order, and start them in any.
+ * Its operations have the same kind, root, bytes and memory, one after the other; sizes, places and convertors of an
+ * all-to-all's blocks do not change. Freed before the communicator's. Null: more than 4095 were made of it, and all
+ * members see that alike. */
+mp_group_t* mp_group_create_request(mp_group_t* communicator);
 /* Operations of the caller's are complete. */
 void mp_group_free(mp_group_t* group);
 /* Whether an operation of this size is ours; all members get the same answer. */
@@ -100,7 +105,8 @@ bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t b
 bool mp_group_is_small(const mp_group_t* group, size_t bytes);
 /* MP_FAILED or MP_BROKEN, as above: all operations of the group fail so, here and at all members. In a turn. */
 mp_error_t mp_group_error(const mp_group_t* group);
-/* Nothing is under way, also of what the group does for itself. Until then its context has to stay its own. */
+/* Nothing is under way, also of what the group does for itself, and of its requests'. Until then its context has to
+ * stay its own. */
 bool mp_group_idle(const mp_group_t* group);
 
 /* Starts what the storage's first members say; `error` and `complete` are set here. */

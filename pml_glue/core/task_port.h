@@ -21,7 +21,7 @@ public:
 };
 
 // When all `words` are `value`: `bytes` from `from`, if there are any, then `value` as the word at `word`. Addresses
-// `to` and `word` are the peer's.
+// `to` and `word` are the peer's, in its memory for data and for words.
 struct Task {
     std::span<const std::uint64_t* const> words;
     std::uint64_t value = 0;
@@ -38,8 +38,10 @@ public:
     // Tasks under way are lost: nothing leaves or arrives any more.
     virtual ~TaskQueue() = default;
     virtual void tell(std::byte* half) const = 0;
-    // `keys`: of the peer's memory; empty: nothing is written there. False: not a half, or the adapter refuses.
-    [[nodiscard]] virtual bool connect(const std::byte* half, std::span<const std::byte> keys) = 0;
+    // Keys of the peer's memory: its words, and the places of data. Empty: nothing is written there. False: not a half,
+    // or the adapter refuses.
+    [[nodiscard]] virtual bool connect(const std::byte* half, std::span<const std::byte> word_keys,
+                                       std::span<const std::byte> data_keys) = 0;
     // False: no room, or it has failed. Nothing has happened then.
     [[nodiscard]] virtual bool post(const Task& task) = 0;
     struct State {
@@ -58,9 +60,10 @@ public:
     [[nodiscard]] virtual Can can_wait(unsigned rail) = 0;
     // Null: it cannot be registered.
     [[nodiscard]] virtual std::unique_ptr<TaskMemory> expose(void* address, std::size_t length) = 0;
-    // A queue whose tasks have `depth` requests under way at most, and use `memory`. Null: no room, or not now.
-    [[nodiscard]] virtual std::unique_ptr<TaskQueue> create(unsigned rail, unsigned depth,
-                                                            const TaskMemory& memory) = 0;
+    // A queue whose tasks have `depth` requests under way at most, wait for words in `words`, and put data out of
+    // `data`, which may be the same. Null: no room, or not now.
+    [[nodiscard]] virtual std::unique_ptr<TaskQueue> create(unsigned rail, unsigned depth, const TaskMemory& words,
+                                                            const TaskMemory& data) = 0;
     virtual void progress() = 0;
 };
 

@@ -27,7 +27,7 @@
 
 namespace ucx_mp::glue::wire {
 
-inline constexpr std::uint8_t kWireVersion = 8;
+inline constexpr std::uint8_t kWireVersion = 9;
 
 enum Kind : MessageKind {
     kCompact = 1, // 8 bytes header (compact()), then the data

@@ -114,6 +114,7 @@ static int module_enable(mca_coll_base_module_t* base, ompi_communicator_t* comm
     }
     MCA_COLL_MP_OURS(TAKE)
     MCA_COLL_MP_LATER(TAKE)
+    MCA_COLL_MP_AGAIN(TAKE)
     return OMPI_SUCCESS;
 }
 
@@ -135,6 +136,7 @@ static void destruct(mca_coll_mp_module_t* module) {
     OPERATIONS_BY_SIZE(STEP_ASIDE)
     MCA_COLL_MP_OURS(STEP_BACK)
     MCA_COLL_MP_LATER(STEP_BACK)
+    MCA_COLL_MP_AGAIN(STEP_BACK)
 }
 
 OBJ_CLASS_INSTANCE(mca_coll_mp_module_t, mca_coll_base_module_t, construct, destruct);

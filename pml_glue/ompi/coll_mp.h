@@ -23,7 +23,7 @@
     X(scatter, MP_SCATTER)                                                                                             \
     X(alltoall, MP_ALLTOALL)                                                                                           \
     X(alltoallv, MP_ALLTOALLV)
-/* The same without blocking: a name stands for both. */
+/* The same without blocking, and persistent: a name stands for all. */
 #define MCA_COLL_MP_LATER(X)                                                                                           \
     X(ibarrier, MP_BARRIER)                                                                                            \
     X(ibcast, MP_BCAST)                                                                                                \
@@ -34,6 +34,16 @@
     X(iscatter, MP_SCATTER)                                                                                            \
     X(ialltoall, MP_ALLTOALL)                                                                                          \
     X(ialltoallv, MP_ALLTOALLV)
+#define MCA_COLL_MP_AGAIN(X)                                                                                           \
+    X(barrier_init, MP_BARRIER)                                                                                        \
+    X(bcast_init, MP_BCAST)                                                                                            \
+    X(allgather_init, MP_ALLGATHER)                                                                                    \
+    X(allreduce_init, MP_ALLREDUCE)                                                                                    \
+    X(gather_init, MP_GATHER)                                                                                          \
+    X(reduce_init, MP_REDUCE)                                                                                          \
+    X(scatter_init, MP_SCATTER)                                                                                        \
+    X(alltoall_init, MP_ALLTOALL)                                                                                      \
+    X(alltoallv_init, MP_ALLTOALLV)
 #define MCA_COLL_MP_NAMES "barrier, bcast, allgather, allreduce, gather, reduce, scatter, alltoall, alltoallv"
 
 typedef struct mca_coll_mp_module {
@@ -46,6 +56,7 @@ typedef struct mca_coll_mp_module {
     mca_coll_base_module_t* NAME##_module;
         MCA_COLL_MP_OURS(MCA_COLL_MP_BELOW)
         MCA_COLL_MP_LATER(MCA_COLL_MP_BELOW)
+        MCA_COLL_MP_AGAIN(MCA_COLL_MP_BELOW)
     } below;
     mp_group_t* group; /* from the first call on */
     /* The group is not idle though no call of the program is under way: the communicator
@@ -72,6 +83,7 @@ OMPI_DECLSPEC extern mca_coll_mp_component_t mca_coll_mp_component;
 #define MCA_COLL_MP_DECLARE(NAME, KIND) extern const mca_coll_base_module_##NAME##_fn_t mca_coll_mp_##NAME;
 MCA_COLL_MP_OURS(MCA_COLL_MP_DECLARE)
 MCA_COLL_MP_LATER(MCA_COLL_MP_DECLARE)
+MCA_COLL_MP_AGAIN(MCA_COLL_MP_DECLARE)
 /* coll_mp_group.c. The communicator is gone. */
 void mca_coll_mp_leave(mca_coll_mp_module_t* module);
 /* Gives communicators back that were kept, and whose group is idle now. */

@@ -1,5 +1,5 @@
-/* A call of an operation of our own: the core's needs, and its results. A blocking call
- * is on the stack, another one in memory of its own until its request is complete. */
+/* A call of an operation of our own: the core's needs, and its results. A blocking call is on the stack, another one
+ * in memory of its own until its request is complete, or a persistent one is freed. */
 #ifndef UCX_MP_PML_GLUE_OMPI_COLL_MP_CALL_H
 #define UCX_MP_PML_GLUE_OMPI_COLL_MP_CALL_H
 
@@ -29,6 +29,9 @@ typedef struct mca_coll_mp_call {
     mca_pml_mp_request_t* request;
     ompi_datatype_t* retained[2]; /* the program may free them */
     struct mca_coll_mp_call* next;
+    /* For a persistent one. */
+    mp_group_t* group; /* its own */
+    int* lists;        /* copies of counts and places */
 } mca_coll_mp_call_t;
 
 /* coll_mp_group.c. For reductions: elements without gaps, and with them. */
@@ -42,6 +45,16 @@ void mca_coll_mp_close(mp_collective_t* core, uint32_t rank, void* convertor, bo
 void mca_coll_mp_let_go(mca_coll_mp_call_t* call);
 /* Makes the group. Null: no memory. */
 mp_group_t* mca_coll_mp_join(mca_coll_mp_module_t* module, ompi_communicator_t* comm);
+/* Keeps the types of a call; gives them back. */
+void mca_coll_mp_retain_types(mca_coll_mp_call_t* call);
+void mca_coll_mp_release_types(mca_coll_mp_call_t* call);
+/* Copies our own block of an all-to-all. */
+void mca_coll_mp_copy_own(mca_coll_mp_call_t* call, ompi_communicator_t* comm);
+int mca_coll_mp_code_of(const mca_coll_mp_call_t* call);
+/* coll_mp_persistent.c. Null: `result` says why. OMPI_SUCCESS: it is not ours, as all ranks know. */
+mca_coll_mp_call_t* mca_coll_mp_new_persistent(mca_coll_mp_module_t* module, ompi_communicator_t* comm, int* result);
+/* It is described: the request, which is not active. */
+int mca_coll_mp_make_persistent(mca_coll_mp_call_t* call, ompi_request_t** request);
 /* The group is not idle: the communicator stays. With the lock. */
 void mca_coll_mp_keep(mca_coll_mp_module_t* module, ompi_communicator_t* comm);
 

@@ -1,5 +1,6 @@
-/* Collective operations of our own, blocking and not. The core has the messages (mp_collect.h); here
- * are buffers, datatypes, operators, and requests. The parts of a call are described once, for both.
+/* Collective operations of our own, blocking and not, and persistent ones (coll_mp_persistent.c). The core has the
+ * messages (mp_collect.h); here are buffers, datatypes, operators, and requests. The parts of a call are described
+ * once, for all three.
  *
  * Non-blocking reductions of one MPI_INT by MPI_MAX or MPI_MIN go below, and non-blocking broadcasts of as many
  * bytes. Open MPI makes communicators by them, and MPI_Comm_idup starts them from progress (between two groups
@@ -65,7 +66,7 @@ static void reduces(call_t* call, ompi_op_t* op, ompi_datatype_t* type, size_t c
         OPAL_LIKELY(mca_pml_mp_contiguous(type, count)) ? mca_coll_mp_fold : mca_coll_mp_fold_spread;
 }
 
-static int code_of(const call_t* call) {
+int mca_coll_mp_code_of(const call_t* call) {
     if (OPAL_UNLIKELY(call->failed != OMPI_SUCCESS)) return call->failed;
     return OPAL_LIKELY(call->core.collective.error == MP_OK) ? OMPI_SUCCESS
                                                              : mca_pml_mp_code(call->core.collective.error);
@@ -73,6 +74,7 @@ static int code_of(const call_t* call) {
 
 static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
     mp_group_t* const group = module->group;
+    if (OPAL_UNLIKELY(call->blocks_used)) mca_coll_mp_copy_own(call, comm);
     mca_pml_mp_lock();
     mp_collective_start(group, &call->core);
     mca_pml_mp_unlock();
@@ -83,7 +85,7 @@ static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* 
         if (!mp_group_idle(group)) mca_coll_mp_keep(module, comm);
         mca_pml_mp_unlock();
     }
-    return code_of(call);
+    return mca_coll_mp_code_of(call);
 }
 
 /* Calls that do not block: those that are over, for the next ones. With the lock. */
@@ -109,7 +111,7 @@ static call_t* new_call(mca_coll_mp_module_t* module, ompi_communicator_t* comm)
 }
 
 /* MPI ignores some arguments (in place, or at a root), which may be anything: only types of convertors are kept. */
-static void retain(call_t* call) {
+void mca_coll_mp_retain_types(call_t* call) {
     const mp_collective_t* const core = &call->core.collective;
     if (call->in_used) call->retained[1] = call->from;
     if (call->out_used) call->retained[0] = call->to;
@@ -120,15 +122,19 @@ static void retain(call_t* call) {
     }
 }
 
+void mca_coll_mp_release_types(call_t* call) {
+    for (int i = 0; i < 2; i++)
+        if (call->retained[i] != NULL) OMPI_DATATYPE_RELEASE(call->retained[i]);
+}
+
 /* Called by the core, with the lock. */
 static void ended(mp_collective_t* core) {
     call_t* const call = (call_t*)core;
     mca_pml_mp_request_t* const request = call->request;
-    const int code = code_of(call);
+    const int code = mca_coll_mp_code_of(call);
     if (code != OMPI_SUCCESS) request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(code);
     mca_coll_mp_let_go(call);
-    for (int i = 0; i < 2; i++)
-        if (call->retained[i] != NULL) OMPI_DATATYPE_RELEASE(call->retained[i]);
+    mca_coll_mp_release_types(call);
     if (!mp_group_idle(call->module->group)) mca_coll_mp_keep(call->module, request->super.req_mpi_object.comm);
     call->next = free_calls;
     free_calls = call;
@@ -137,7 +143,8 @@ static void ended(mp_collective_t* core) {
 
 static int run_later(call_t* call, ompi_request_t** request) {
     *request = &call->request->super;
-    retain(call);
+    mca_coll_mp_retain_types(call);
+    if (call->blocks_used) mca_coll_mp_copy_own(call, call->request->super.req_mpi_object.comm);
     call->core.collective.done = ended;
     mca_pml_mp_lock();
     mca_pml_mp_retain(call->request, NULL);
@@ -233,8 +240,8 @@ static void describe_scatter(call_t* call, ompi_communicator_t* comm, BLOCKS, in
     if (!is_root || got != MPI_IN_PLACE) gets(call, got, (size_t)count, type);
 }
 
-static void copy_own(call_t* call, const ompi_communicator_t* comm) {
-    const uint32_t rank = (uint32_t)ompi_comm_rank((ompi_communicator_t*)comm);
+void mca_coll_mp_copy_own(call_t* call, ompi_communicator_t* comm) {
+    const uint32_t rank = (uint32_t)ompi_comm_rank(comm);
     const void* memory[2];
     int counts[2];
     for (int sends = 0; sends < 2; sends++) {
@@ -245,6 +252,8 @@ static void copy_own(call_t* call, const ompi_communicator_t* comm) {
     }
     call->failed = ompi_datatype_sndrcv((void*)memory[1], counts[1], call->blocks[1].type, (void*)memory[0], counts[0],
                                         call->blocks[0].type);
+}
+static void exchanges(call_t* call) {
     call->blocks_used = true;
     call->core.collective.size = mca_coll_mp_size;
     call->core.collective.open = mca_coll_mp_open;
@@ -265,7 +274,7 @@ static void describe_alltoall(call_t* call, ompi_communicator_t* comm, BLOCKS) {
     }
     call->blocks[0] = (mca_coll_mp_blocks_t){.memory = got, .count = (size_t)count, .type = type};
     call->blocks[1] = (mca_coll_mp_blocks_t){.memory = (char*)sent, .count = (size_t)send_count, .type = send_type};
-    copy_own(call, comm);
+    exchanges(call);
 }
 
 #define LISTS                                                                                                          \
@@ -277,27 +286,28 @@ static size_t size_of_alltoallv(const ompi_communicator_t* comm, bool later, LIS
     return sent == MPI_IN_PLACE ? SIZE_MAX : 0;
 }
 static void describe_alltoallv(call_t* call, ompi_communicator_t* comm, LISTS) {
+    (void)comm;
     call->blocks[0] = (mca_coll_mp_blocks_t){.memory = got, .counts = counts, .places = places, .type = type};
     call->blocks[1] =
         (mca_coll_mp_blocks_t){.memory = (char*)sent, .counts = send_counts, .places = send_places, .type = send_type};
-    copy_own(call, comm);
+    exchanges(call);
 }
 
 #define BLOCKS_GIVEN sent, send_count, send_type, got, count, type
 #define REDUCED_GIVEN sent, got, count, type, op
-/* X(NAME, LATER, KIND, (PARAMETERS), (ARGUMENTS)) */
+/* X(NAME, LATER, AGAIN, KIND, (PARAMETERS), (ARGUMENTS)) */
 #define OPERATIONS(X)                                                                                                  \
-    X(bcast, ibcast, MP_BCAST, (BCAST), (buffer, count, type, root))                                                   \
-    X(allgather, iallgather, MP_ALLGATHER, (BLOCKS), (BLOCKS_GIVEN))                                                   \
-    X(allreduce, iallreduce, MP_ALLREDUCE, (REDUCED), (REDUCED_GIVEN))                                                 \
-    X(reduce, ireduce, MP_REDUCE, (REDUCED, int root), (REDUCED_GIVEN, root))                                          \
-    X(gather, igather, MP_GATHER, (BLOCKS, int root), (BLOCKS_GIVEN, root))                                            \
-    X(scatter, iscatter, MP_SCATTER, (BLOCKS, int root), (BLOCKS_GIVEN, root))                                         \
-    X(alltoall, ialltoall, MP_ALLTOALL, (BLOCKS), (BLOCKS_GIVEN))                                                      \
-    X(alltoallv, ialltoallv, MP_ALLTOALLV, (LISTS),                                                                    \
+    X(bcast, ibcast, bcast_init, MP_BCAST, (BCAST), (buffer, count, type, root))                                       \
+    X(allgather, iallgather, allgather_init, MP_ALLGATHER, (BLOCKS), (BLOCKS_GIVEN))                                   \
+    X(allreduce, iallreduce, allreduce_init, MP_ALLREDUCE, (REDUCED), (REDUCED_GIVEN))                                 \
+    X(reduce, ireduce, reduce_init, MP_REDUCE, (REDUCED, int root), (REDUCED_GIVEN, root))                             \
+    X(gather, igather, gather_init, MP_GATHER, (BLOCKS, int root), (BLOCKS_GIVEN, root))                               \
+    X(scatter, iscatter, scatter_init, MP_SCATTER, (BLOCKS, int root), (BLOCKS_GIVEN, root))                           \
+    X(alltoall, ialltoall, alltoall_init, MP_ALLTOALL, (BLOCKS), (BLOCKS_GIVEN))                                       \
+    X(alltoallv, ialltoallv, alltoallv_init, MP_ALLTOALLV, (LISTS),                                                    \
       (sent, send_counts, send_places, send_type, got, counts, places, type))
 
-#define DEFINE(NAME, LATER, KIND, TAKES, GIVES)                                                                        \
+#define DEFINE(NAME, LATER, AGAIN, KIND, TAKES, GIVES)                                                                 \
     static int NAME(PARAMETERS TAKES, ompi_communicator_t* comm, mca_coll_base_module_t* base) {                       \
         mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;                                              \
         const size_t bytes = size_of_##NAME(comm, false, PARAMETERS GIVES);                                            \
@@ -326,8 +336,24 @@ static void describe_alltoallv(call_t* call, ompi_communicator_t* comm, LISTS) {
         describe_##NAME(call, comm, PARAMETERS GIVES);                                                                 \
         return run_later(call, request);                                                                               \
     }                                                                                                                  \
+    static int AGAIN(PARAMETERS TAKES, ompi_communicator_t* comm, struct ompi_info_t* info, ompi_request_t** request,  \
+                     mca_coll_base_module_t* base) {                                                                   \
+        mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;                                              \
+        const size_t bytes = size_of_##NAME(comm, false, PARAMETERS GIVES);                                            \
+        int result;                                                                                                    \
+        call_t* const call =                                                                                           \
+            is_ours(module, comm, KIND, bytes, &result) ? mca_coll_mp_new_persistent(module, comm, &result) : NULL;    \
+        if (call == NULL)                                                                                              \
+            return result != OMPI_SUCCESS                                                                              \
+                       ? result                                                                                        \
+                       : module->below.AGAIN(PARAMETERS GIVES, comm, info, request, module->below.AGAIN##_module);     \
+        begin(call, KIND, bytes);                                                                                      \
+        describe_##NAME(call, comm, PARAMETERS GIVES);                                                                 \
+        return mca_coll_mp_make_persistent(call, request);                                                             \
+    }                                                                                                                  \
     const mca_coll_base_module_##NAME##_fn_t mca_coll_mp_##NAME = NAME;                                                \
-    const mca_coll_base_module_##LATER##_fn_t mca_coll_mp_##LATER = LATER;
+    const mca_coll_base_module_##LATER##_fn_t mca_coll_mp_##LATER = LATER;                                             \
+    const mca_coll_base_module_##AGAIN##_fn_t mca_coll_mp_##AGAIN = AGAIN;
 OPERATIONS(DEFINE)
 
 static int barrier(ompi_communicator_t* comm, mca_coll_base_module_t* base) {
@@ -347,5 +373,19 @@ static int ibarrier(ompi_communicator_t* comm, ompi_request_t** request, mca_col
     begin(call, MP_BARRIER, 0);
     return run_later(call, request);
 }
+static int barrier_init(ompi_communicator_t* comm, struct ompi_info_t* info, ompi_request_t** request,
+                        mca_coll_base_module_t* base) {
+    mca_coll_mp_module_t* const module = (mca_coll_mp_module_t*)base;
+    int result;
+    call_t* const call =
+        is_ours(module, comm, MP_BARRIER, 0, &result) ? mca_coll_mp_new_persistent(module, comm, &result) : NULL;
+    if (call == NULL)
+        return result != OMPI_SUCCESS
+                   ? result
+                   : module->below.barrier_init(comm, info, request, module->below.barrier_init_module);
+    begin(call, MP_BARRIER, 0);
+    return mca_coll_mp_make_persistent(call, request);
+}
 const mca_coll_base_module_barrier_fn_t mca_coll_mp_barrier = barrier;
 const mca_coll_base_module_ibarrier_fn_t mca_coll_mp_ibarrier = ibarrier;
+const mca_coll_base_module_barrier_init_fn_t mca_coll_mp_barrier_init = barrier_init;

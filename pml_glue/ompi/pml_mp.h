@@ -36,9 +36,11 @@ typedef enum mca_pml_mp_kind {
     MP_KIND_NONE, /* in the free list */
     MP_KIND_ONCE, /* the user's, or a blocking call's */
     MP_KIND_PERSISTENT,
-    MP_KIND_HELD,    /* the user's: a small message that leaves with others, copied already */
-    MP_KIND_OWN,     /* a blocking call's that looks at the core's request: Open MPI does not know it */
-    MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
+    MP_KIND_OWN,      /* a blocking call's that looks at the core's request: Open MPI does not know it */
+    MP_KIND_BUFFERED, /* ours: sends a copy out of the user's buffer for MPI_Bsend */
+    /* Given back in a way of their own. */
+    MP_KIND_HELD,      /* the user's: a small message that leaves with others, copied already */
+    MP_KIND_COLLECTIVE /* a persistent one's of coll/mp, whose `buffer` is the call */
 } mca_pml_mp_kind_t;
 
 /* The beginning of all requests of ours: pml_mp_wait.c. Open MPI keeps operators and types of
@@ -65,7 +67,7 @@ typedef struct mca_pml_mp_request {
     unsigned completing; /* threads that tell Open MPI of its end */
     int error;           /* the error of one at its end: shown when it is told */
     opal_convertor_t convertor;
-    /* a persistent request's, for the next start; `buffer` also of MP_KIND_BUFFERED */
+    /* a persistent request's, for the next start; `buffer` also of MP_KIND_BUFFERED and MP_KIND_COLLECTIVE */
     void* buffer;
     size_t count;
     ompi_datatype_t* datatype;
@@ -93,8 +95,9 @@ typedef struct mca_pml_mp_module {
     bool memory_open, watching; /* pml_mp_memory.c */
     /* At their end, not from within the core: Open MPI is still to be told. In the order of their ends. */
     struct mca_pml_mp_request *ended, *last_ended;
-    unsigned buffered;    /* copies for MPI_Bsend that are under way */
-    uint64_t collectives; /* operations that coll/mp has told of */
+    unsigned buffered;                                   /* copies for MPI_Bsend that are under way */
+    uint64_t collectives;                                /* operations that coll/mp has told of */
+    void (*free_collective)(struct mca_pml_mp_request*); /* of MP_KIND_COLLECTIVE; with the lock */
     /* MCA parameters */
     char *transports, *local, *rendezvous, *eager_limit, *zero_copy, *async;
     size_t hint_limit;

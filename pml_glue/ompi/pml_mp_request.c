@@ -5,12 +5,18 @@
 
 #include "ompi/errhandler/errcode-internal.h"
 
+static int request_free(ompi_request_t** pointer);
 static void release_held(mca_pml_mp_request_t* request);
 
 static inline void release(mca_pml_mp_request_t* request) {
-    if (OPAL_UNLIKELY(request->kind == MP_KIND_HELD)) {
-        release_held(request);
-        return;
+    if (OPAL_UNLIKELY(request->kind >= MP_KIND_HELD)) {
+        if (request->kind == MP_KIND_HELD) {
+            release_held(request);
+            return;
+        }
+        mca_pml_mp.free_collective(request);
+        request->super.req_start = mca_pml_mp_start;
+        request->super.req_free = request_free; /* Open MPI puts one of its own before it */
     }
     if (request->retained) {
         ompi_communicator_t* comm = request->super.req_mpi_object.comm;
@@ -247,7 +253,7 @@ void mca_pml_mp_tell_waiting(void) {
         mca_pml_mp_request_t* const request = *from;
         bool stays = request->super.req_complete_cb != NULL;
         if (!stays) {
-            const bool again = request->kind == MP_KIND_PERSISTENT; /* may be started at once */
+            const bool again = request->super.req_persistent; /* may be started at once */
             *from = request->next;
             request->active = false;
             request->super.req_status.MPI_ERROR = request->error;

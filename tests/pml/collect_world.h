@@ -47,6 +47,13 @@ struct Called {
         return sum;
     }
     [[nodiscard]] bool is_alltoall() const { return kind == MP_ALLTOALL || kind == MP_ALLTOALLV; }
+    [[nodiscard]] bool is_reduction() const { return kind == MP_REDUCE || kind == MP_ALLREDUCE; }
+    // The contents of a start of a persistent request; a reduction's are always the same.
+    [[nodiscard]] std::vector<std::byte> turned(std::vector<std::byte> bytes, unsigned round) const {
+        for (std::byte& byte : bytes)
+            if (!is_reduction()) byte ^= static_cast<std::byte>(round);
+        return bytes;
+    }
 
     [[nodiscard]] std::vector<std::byte> given(unsigned ranks, unsigned rank) const {
         std::size_t length = kind == MP_BARRIER ? 0 : bytes;
@@ -364,6 +371,21 @@ struct CollectWorld {
         }
         operation.user = &under;
         if (tells) operation.done = [](mp_collective_t* one) { static_cast<Under*>(one->user)->told = true; };
+        group.start(GroupOperation::of(under.storage));
+    }
+    // The next start of a persistent request: new contents in the same memory.
+    void again(Group& group, Under& under, unsigned round) {
+        for (Member& member : members) member.engine->tell_kept();
+        const std::vector<std::byte> in = under.call.turned(under.call.given(under.ranks, under.rank), round);
+        std::copy(in.begin(), in.end(), under.in.begin());
+        if (under.call.kind == MP_BCAST)
+            std::copy(in.begin(), in.end(), under.out.begin());
+        else
+            std::fill(under.out.begin(), under.out.end(), std::byte{0x55});
+        if (under.call.is_alltoall()) copy_own(under);
+        if (under.spread_in) Spread::unpack(under.spread_in.get(), 0, in.data(), in.size());
+        if (under.spread_out) Spread::unpack(under.spread_out.get(), 0, under.out.data(), under.out.size());
+        under.told = false;
         group.start(GroupOperation::of(under.storage));
     }
 };

@@ -56,8 +56,10 @@ public:
         std::memset(half, 0, kHalf);
         std::memcpy(half, &number_, sizeof number_);
     }
-    [[nodiscard]] bool connect(const std::byte* half, std::span<const std::byte> keys) override {
-        if (all_.dice(all_.refuses) || (!keys.empty() && keys[0] != std::byte{0x6b})) return false;
+    [[nodiscard]] bool connect(const std::byte* half, std::span<const std::byte> keys,
+                               std::span<const std::byte> data_keys) override {
+        if (keys.size() != data_keys.size() || all_.dice(all_.refuses) || (!keys.empty() && keys[0] != std::byte{0x6b}))
+            return false;
         std::memcpy(&peer_, half, sizeof peer_);
         if (peer_ >= all_.queues.size()) return false;
         writes_ = !keys.empty();
@@ -160,7 +162,8 @@ public:
     [[nodiscard]] std::unique_ptr<TaskMemory> expose(void* address, std::size_t length) override {
         return std::make_unique<FakeTaskMemory>(all_, address, length);
     }
-    [[nodiscard]] std::unique_ptr<TaskQueue> create(unsigned, unsigned depth, const TaskMemory&) override {
+    [[nodiscard]] std::unique_ptr<TaskQueue> create(unsigned, unsigned depth, const TaskMemory&,
+                                                    const TaskMemory&) override {
         if (all_.dice(all_.refuses)) return nullptr;
         return std::make_unique<FakeTaskQueue>(all_, depth);
     }

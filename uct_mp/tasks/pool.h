@@ -27,6 +27,7 @@ namespace ucx_mp::tasks {
 struct Limits {
     unsigned queues = 64;     // of a rail
     unsigned requests = 4096; // of an adapter
+    verbs::Reliability reliability = {.max_rd_atomic = 1};
 };
 
 enum class Waits : std::uint8_t { unknown, trying, yes, no };

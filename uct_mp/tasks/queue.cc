@@ -53,7 +53,7 @@ Status Queue::connect(const Half& peer) {
                             .rq_psn = peer.first_psn,
                             .gid = {}};
     std::memcpy(remote.gid.data(), peer.gid, sizeof peer.gid);
-    if (const int error = verbs::connect_rc(qp_.get(), rail_, remote, {.max_rd_atomic = 1}, first_psn_)) {
+    if (const int error = verbs::connect_rc(qp_.get(), rail_, remote, pool_.limits_.reliability, first_psn_)) {
         errno = error;
         return Status::io_error;
     }

@@ -71,6 +71,10 @@ std::size_t least(MessageKind kind) {
         return sizeof(wire::BrokenHeader);
     case wire::kQueue:
         return sizeof(wire::QueueHeader);
+    case wire::kLane:
+        return sizeof(wire::LaneHeader);
+    case wire::kStripe:
+        return sizeof(wire::StripeHeader);
     default:
         return sizeof(std::uint64_t);
     }
@@ -87,6 +91,8 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
     }
     Group* const group = find(name.context);
     if (kind == wire::kQueue) return on_queue(group, name, data, length);
+    if (kind == wire::kLane) return on_lane(group, name, data, length);
+    if (kind == wire::kStripe) return on_stripe(group, name, data, length);
     if (!group) return keep_stranger(name.context, kind, data, length);
     if (name.check != group->check_) {
         if (kind == wire::kReady) refuse(data); // who asks waits for an answer

@@ -18,21 +18,22 @@ void Group::lose(std::uint64_t process) {
     ++all_.counts_.broken;
     for (Slot& slot : slots_) all_.forget(slot.early);
     if (triggered_) triggered_->stop();
+    if (stripes_) stripes_->stop();
     if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
     char line[160];
     if (process == wire::kNobody)
         std::snprintf(line, sizeof line,
                       "members of communicator %u are in different collective operations, or give one different "
                       "sizes: those of it fail",
-                      config_.context);
+                      config_.context >> wire::kRequestBits);
     else if (process == wire::kNoRoom)
         std::snprintf(line, sizeof line,
                       "a member has no room for what others have sent ahead of its calls: collective operations of "
                       "communicator %u fail (coll_mp_memory)",
-                      config_.context);
+                      config_.context >> wire::kRequestBits);
     else
         std::snprintf(line, sizeof line, "process %llx is gone: collective operations of communicator %u fail",
-                      static_cast<unsigned long long>(process), config_.context);
+                      static_cast<unsigned long long>(process), config_.context >> wire::kRequestBits);
     all_.engine_.report(line);
     tell_broken();
     for (Slot& slot : slots_) {
@@ -64,12 +65,17 @@ void Groups::tell(std::uint64_t process, MessageKind kind, const void* message, 
     std::memcpy(one.message, message, length);
 }
 
+void Groups::wake() {
+    if (tells_.empty()) tells_.push_back(Tell{.process = 0, .kind = 0, .length = 0, .message = {}});
+}
+
 // Not to whom the program has to connect first, in a turn of the progress thread. Messages that arrive meanwhile, from
 // this process itself, may add more.
 void Groups::tell() {
     std::vector<Tell> now;
     now.swap(tells_);
     for (const Tell& one : now) {
+        if (one.kind == 0) continue;
         Peer* const peer = engine_.peer(one.process);
         const bool waits =
             peer ? !peer->failed && post(*peer, one.kind, one.message, one.length) == Posted::no_room : in_thread();
@@ -94,38 +100,36 @@ Posted Groups::post(Peer& peer, MessageKind kind, const void* message, std::size
 }
 
 void Groups::peer_failed(Peer& peer) {
-    for (const auto& group : groups_) {
-        if (!group ||
-            std::find(group->processes_.begin(), group->processes_.end(), peer.process) == group->processes_.end())
-            continue;
-        group->lose(peer.process);
+    each([&](Group& group) {
+        if (std::find(group.processes_.begin(), group.processes_.end(), peer.process) == group.processes_.end()) return;
+        group.lose(peer.process);
         // Nor does an operation that ends already wait for its answers.
-        for (const Group::Slot& slot : group->slots_)
+        for (const Group::Slot& slot : group.slots_)
             if (slot.operation && slot.operation->exchange && !slot.operation->listed) list(*slot.operation);
-    }
+    });
 }
 
 // Whose parts operations wait for, and who has no room for them.
 void Groups::waits_for(std::vector<Peer*>& peers) {
-    for (const auto& group : groups_) {
-        if (!group) continue;
-        for (const Group::Slot& slot : group->slots_) {
-            GroupOperation* const operation = slot.operation;
-            if (!operation) continue;
-            if (operation->exchange) {
-                operation->exchange->waits_for(peers);
-                continue;
-            }
-            if (group->broken_) continue;
-            Peer* peer = nullptr;
-            if (operation->plan->shape.triggered) {
-                if (const Action* const missing = group->triggered_->waits_for(*operation))
-                    peer = group->connect(missing->partner);
-            } else if (operation->at < operation->plan->plan.actions.size()) {
-                peer = group->partner(*operation);
-            }
-            if (peer) peers.push_back(peer);
+    each([&](Group& group) { group.waits_for(peers); });
+}
+
+void Group::waits_for(std::vector<Peer*>& peers) {
+    for (const Slot& slot : slots_) {
+        GroupOperation* const operation = slot.operation;
+        if (!operation) continue;
+        if (operation->exchange) {
+            operation->exchange->waits_for(peers);
+            continue;
         }
+        if (broken_) continue;
+        Peer* peer = nullptr;
+        if (operation->plan->shape.triggered) {
+            if (const Action* const missing = triggered_->waits_for(*operation)) peer = connect(missing->partner);
+        } else if (operation->at < operation->plan->plan.actions.size()) {
+            peer = partner(*operation);
+        }
+        if (peer) peers.push_back(peer);
     }
 }
 

@@ -30,17 +30,21 @@ void Exchange::begin(GroupOperation& operation) {
     const std::uint32_t ranks = group_.config_.ranks;
     ins_left_ = outs_left_ = 0;
     std::fill(got_.begin(), got_.end(), 0);
+    Stripes* const stripes = group_.stripes_.get();
+    if (stripes) stripes->begin(operation);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         in_[rank] = In::over;
         out_[rank] = Out::over;
         if (rank == group_.config_.rank) continue;
-        if (const std::uint64_t bytes = size(rank, false)) {
+        const std::uint64_t in = size(rank, false), out = size(rank, true);
+        if (stripes && in > group_.eager_ && out > group_.eager_ && stripes->put_block(rank)) continue;
+        if (in) {
             ++ins_left_;
-            in_[rank] = bytes <= group_.eager_ ? In::message : In::unasked;
+            in_[rank] = in <= group_.eager_ ? In::message : In::unasked;
         }
-        if (const std::uint64_t bytes = size(rank, true)) {
+        if (out) {
             ++outs_left_;
-            out_[rank] = bytes <= group_.eager_ ? Out::message : Out::unasked;
+            out_[rank] = out <= group_.eager_ ? Out::message : Out::unasked;
         }
     }
     next_message_ = next_ask_ = 1;
@@ -53,9 +57,10 @@ bool Exchange::advance() {
     bool room = send_messages();
     room = ask() && room;
     room = serve() && room;
+    const bool striped = !group_.stripes_ || group_.stripes_->advance();
     if (group_.broken_) return false; // listed
-    if (!room) look_again();
-    return ins_left_ == 0 && outs_left_ == 0;
+    if (!room || !striped) look_again();
+    return ins_left_ == 0 && outs_left_ == 0 && striped;
 }
 
 void Exchange::look_again() {
@@ -77,8 +82,10 @@ void Exchange::open(Block& block, std::uint32_t rank, bool sends) const {
 // Not while the port has its memory.
 void Exchange::close(Block& block, bool sends) {
     Endpoint& endpoint = *block.peer->endpoint;
-    if (block.memory) endpoint.deregister(block.memory);
-    if (block.key) endpoint.release_key(block.key);
+    if (group_.kept_.empty()) {
+        if (block.memory) endpoint.deregister(block.memory);
+        if (block.key) endpoint.release_key(block.key);
+    }
     if (block.data.convertor) operation_->shown.close(&operation_->shown, block.rank, block.data.convertor, sends);
     block.used = false;
 }
@@ -152,8 +159,10 @@ Posted Exchange::send_pieces(Block& block) {
 void Exchange::prepare(Block& block) {
     Endpoint& endpoint = *block.peer->endpoint;
     const Limits& limits = endpoint.limits();
-    if (!block.data.convertor && limits.max_put > 0 && limits.key_bytes <= wire::kMaxKey)
-        block.memory = endpoint.register_memory(block.data.buffer, block.wanted);
+    if (block.data.convertor || limits.max_put == 0 || limits.key_bytes > wire::kMaxKey) return;
+    Memory*& its = group_.kept_.empty() ? block.memory : group_.kept_[block.rank].in;
+    if (!its) its = endpoint.register_memory(block.data.buffer, block.wanted);
+    block.memory = its;
 }
 
 bool Exchange::ask() {
@@ -183,13 +192,19 @@ bool Exchange::ask() {
                           .from = group_.config_.rank,
                           .to = from,
                           .key_bytes = 0};
-        if (asking_->memory && endpoint.pack_key(asking_->memory, message.key)) {
+        KeptBlock* const kept = group_.kept_.empty() ? nullptr : &group_.kept_[from];
+        std::uint32_t key_bytes = 0;
+        if (kept && kept->told) {
+            message.header.key_bytes = wire::kKnownKey;
+        } else if (asking_->memory && endpoint.pack_key(asking_->memory, message.key)) {
             message.header.address = reinterpret_cast<std::uint64_t>(asking_->data.buffer);
-            message.header.key_bytes = static_cast<std::uint32_t>(endpoint.limits().key_bytes);
+            message.header.key_bytes = key_bytes = static_cast<std::uint32_t>(endpoint.limits().key_bytes);
         }
         const Posted outcome =
-            group_.all_.post(*asking_->peer, wire::kReady, &message, sizeof message.header + message.header.key_bytes);
+            group_.all_.post(*asking_->peer, wire::kReady, &message, sizeof message.header + key_bytes);
         if (outcome != Posted::done) return false;
+        if (kept && kept->told) ++group_.all_.counts_.known;
+        if (kept && key_bytes) kept->told = true;
         in_[from] = message.header.key_bytes ? In::put : In::pieces;
         ++group_.all_.counts_.asked;
         asking_ = nullptr;
@@ -226,11 +241,17 @@ void Exchange::start(Block& block, const Early& question) {
     Endpoint& endpoint = *block.peer->endpoint;
     block.wanted = std::min<std::uint64_t>(header.bytes, block.total);
     if (header.bytes != block.total) operation_->error = MP_TRUNCATED;
-    block.address = header.address;
     block.pieces = true;
-    if (block.data.convertor || header.key_bytes == 0 || header.key_bytes != endpoint.limits().key_bytes) return;
-    block.key = endpoint.unpack_key(question.message.data() + sizeof header);
-    if (block.key) block.memory = endpoint.register_memory(block.data.buffer, block.total);
+    if (block.data.convertor) return;
+    KeptBlock once, &its = group_.kept_.empty() ? once : group_.kept_[block.rank];
+    if (header.key_bytes == endpoint.limits().key_bytes && !its.key) {
+        its.key = endpoint.unpack_key(question.message.data() + sizeof header);
+        its.address = header.address;
+    }
+    if (its.key && !its.out) its.out = endpoint.register_memory(block.data.buffer, block.total);
+    block.key = its.key;
+    block.address = its.address;
+    block.memory = its.out;
     block.pieces = !block.memory;
 }
 

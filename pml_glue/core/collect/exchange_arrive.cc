@@ -71,7 +71,8 @@ void Exchange::end_in(std::uint32_t rank, Block* block) {
 bool Exchange::take_ready(const std::byte* data, std::size_t length) {
     wire::ReadyHeader header;
     std::memcpy(&header, data, sizeof header);
-    if (header.from >= out_.size() || out_[header.from] != Out::unasked || length != sizeof header + header.key_bytes ||
+    const std::size_t key_bytes = header.key_bytes == wire::kKnownKey ? 0 : header.key_bytes;
+    if (header.from >= out_.size() || out_[header.from] != Out::unasked || length != sizeof header + key_bytes ||
         header.process != group_.processes_[header.from] || group_.broken_)
         return false;
     out_[header.from] = Out::asked;
@@ -140,6 +141,7 @@ bool Exchange::wind_up() {
 
 // Connects members that are not connected yet, to ask them.
 void Exchange::waits_for(std::vector<Peer*>& peers) const {
+    if (group_.stripes_ && !group_.broken_) group_.stripes_->waits_for(peers);
     for (std::uint32_t rank = 0; rank < in_.size(); ++rank) {
         const bool waits = group_.broken_ ? in_[rank] == In::put : in_[rank] != In::over || out_[rank] == Out::unasked;
         if (!waits) continue;

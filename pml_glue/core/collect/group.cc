@@ -27,32 +27,57 @@ std::uint32_t check_of(const mp_group_config_t& config) {
 // Bytes that all members together may send to one for exchanges it has not called, of one communicator.
 constexpr std::size_t kMostAhead = std::size_t{8} << 20;
 
+// One operation of a persistent request is under way here, but others may be ahead of us.
+constexpr unsigned kRequestInFlight = 8;
+
 bool makes_sense(const mp_group_config_t& config) {
     return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
-           config.context <= wire::kContextMask && config.in_flight >= 2 &&
-           config.in_flight <= SlotRules::kMostInFlight && config.peers > 0;
+           config.in_flight >= 2 && config.in_flight <= SlotRules::kMostInFlight && config.peers > 0;
 }
 
 } // namespace
 
-Group::Group(Groups& all, const mp_group_config_t& config)
+Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
     : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
       check_(check_of(config)), small_each_(config.small / config.ranks), rules_(config.in_flight),
       triggered_(config.engine != MP_ENGINE_HOST && all.tasks_ && config.small <= Triggered::kMostSmall
                      ? std::make_unique<Triggered>(*this, *all.tasks_, all.triggered_counts_)
                      : nullptr),
+      stripes_(communicator && config.engine != MP_ENGINE_HOST && all.tasks_
+                   ? std::make_unique<Stripes>(*this, *all.tasks_, all.stripe_counts_)
+                   : nullptr),
       eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
-      exchanges_(rules_.slots()) {}
+      communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {}
 
 Group::~Group() {
     for (Slot& slot : slots_) {
         all_.forget(slot.early);
         if (slot.work) all_.give_back(slot.work, slot.work_bytes);
     }
+    for (std::size_t rank = 0; rank < kept_.size(); ++rank) {
+        const KeptBlock& kept = kept_[rank];
+        if (!kept.in && !kept.out && !kept.key) continue;
+        Endpoint& endpoint = *members_[rank]->endpoint;
+        for (Memory* const memory : {kept.in, kept.out})
+            if (memory) endpoint.deregister(memory);
+        if (kept.key) endpoint.release_key(kept.key);
+    }
     all_.unlist(*this);
 }
 
 void Group::free() { all_.free(*this); }
+
+Group* Group::create_request() {
+    if (requests_.size() == wire::kRequestMask) return nullptr;
+    mp_group_config_t config = config_;
+    config.context += static_cast<std::uint32_t>(requests_.size()) + 1;
+    config.processes = processes_.data();
+    config.in_flight = std::min(config_.in_flight, kRequestInFlight);
+    requests_.push_back(std::make_unique<Group>(all_, config, this));
+    ++all_.counts_.requests;
+    all_.admit(*requests_.back());
+    return requests_.back().get();
+}
 
 bool Group::is_bruck(std::size_t bytes) const {
     constexpr std::size_t kMost = 128; // larger blocks are not worth the copies
@@ -127,6 +152,7 @@ void Group::start(GroupOperation& operation) {
         one.error = MP_OK;
         one.shown.complete = false;
         ++open_;
+        if (communicator_) ++communicator_->open_;
     };
     prepare(operation, false);
     if (broken_) [[unlikely]] {
@@ -203,6 +229,8 @@ Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks)
     port.handle(wire::kCancel, on<wire::kCancel>, this);
     port.handle(wire::kBroken, on<wire::kBroken>, this);
     port.handle(wire::kQueue, on<wire::kQueue>, this);
+    port.handle(wire::kLane, on<wire::kLane>, this);
+    port.handle(wire::kStripe, on<wire::kStripe>, this);
     engine.observe(*this);
 }
 
@@ -215,17 +243,44 @@ Groups::~Groups() {
 }
 
 Group* Groups::create(const mp_group_config_t& config) {
-    if (!makes_sense(config)) return nullptr;
+    if (!makes_sense(config) || config.context > wire::kContextMask) return nullptr;
     if (groups_.size() <= config.context) groups_.resize(config.context + std::size_t{1});
-    groups_[config.context] = std::make_unique<Group>(*this, config);
-    Group* const group = groups_[config.context].get();
+    auto& group = groups_[config.context];
+    mp_group_config_t its = config;
+    its.context <<= wire::kRequestBits;
+    group = std::make_unique<Group>(*this, its, nullptr);
     most_early_ = config.memory;
-    if (std::erase(refused_, config.context)) group->lose(wire::kNoRoom);
-    if (strangers_.first) again(strangers_of(config.context));
-    return group;
+    admit(*group);
+    return group.get();
 }
 
-void Groups::free(Group& group) { groups_[group.config_.context].reset(); }
+// Messages that have come before it was made.
+void Groups::admit(Group& group) {
+    const std::uint32_t context = group.config_.context;
+    if (std::erase(refused_, context)) group.lose(wire::kNoRoom);
+    if (strangers_.first) again(strangers_of(context));
+}
+
+// Others wait for our part in a barrier that a request's group has put in.
+void Groups::free(Group& group) {
+    bury();
+    if (!group.communicator_) {
+        groups_[group.config_.context >> wire::kRequestBits].reset();
+    } else if (group.idle()) {
+        dead_.push_back(&group);
+        bury();
+    } else {
+        group.freed_ = true;
+    }
+}
+
+void Groups::bury() {
+    while (!dead_.empty()) {
+        Group& group = *dead_.back();
+        dead_.pop_back();
+        group.communicator_->requests_[(group.config_.context & wire::kRequestMask) - 1].reset();
+    }
+}
 
 std::byte* Groups::work(std::size_t bytes) {
     const auto power = static_cast<unsigned>(std::bit_width(bytes - 1));
@@ -244,11 +299,14 @@ void Groups::give_back(std::byte* work, std::size_t bytes) { free_work_[std::bit
 // Takes the present ones, once each; one that finds no room goes to the end again.
 unsigned Groups::look() {
     if (std::exchange(looking_, true)) return 0;
+    if (!dead_.empty()) [[unlikely]]
+        bury();
     if (!tells_.empty()) [[unlikely]]
         tell();
-    if (!triggers_.empty()) [[unlikely]] {
+    if (!triggers_.empty() || !stripes_.empty()) [[unlikely]] {
         tasks_->progress();
         for (Triggered* one : triggers_) one->serve();
+        for (Stripes* one : stripes_) one->serve();
     }
     unsigned count = 0;
     for (unsigned left = listed_; left > 0 && first_; --left) {
@@ -288,9 +346,11 @@ void Groups::unlist(const Group& group) {
 }
 
 bool Groups::holds(const Peer& peer) const {
-    return std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) {
-        return group && std::find(group->partners_.begin(), group->partners_.end(), &peer) != group->partners_.end();
+    bool found = false;
+    each([&](const Group& group) {
+        found |= std::find(group.partners_.begin(), group.partners_.end(), &peer) != group.partners_.end();
     });
+    return found;
 }
 
 void Groups::dropped(const char* why) {
@@ -315,7 +375,9 @@ std::string Groups::statistics() const {
     add("blocks", counts_.blocks);
     add("pairs", counts_.pairs);
     add("bytes", counts_.bytes);
+    if (counts_.requests) add("persistent", counts_.requests);
     add("asked", counts_.asked);
+    if (counts_.known) add("known", counts_.known);
     add("puts", counts_.puts);
     add("put bytes", counts_.put_bytes);
     add("barriers put in", counts_.inserted);
@@ -329,6 +391,14 @@ std::string Groups::statistics() const {
         add("queues", its.queues);
         add("queues ended", its.ended);
         add("resent", its.resent);
+    }
+    if (const Stripes::Counts& its = stripe_counts_; its.pairs) {
+        add("striped", its.blocks);
+        add("stripes", its.tasks);
+        add("pairs with queues", its.pairs);
+        add("their queues", its.queues);
+        add("pairs ended", its.ended);
+        add("stripes resent", its.resent);
     }
     return text + " dropped " + std::to_string(counts_.dropped);
 }

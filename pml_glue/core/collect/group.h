@@ -7,6 +7,10 @@
 // progress(), not while messages arrive.
 //
 // A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges.
+//
+// A persistent request is a group of its own, with the members of its communicator's. Members may start requests in any
+// order (MPI-4.0 3.9), but the operations of a group in one. All operations of a request have the same buffers, so
+// others are told of these once.
 #pragma once
 
 #include <memory>
@@ -14,6 +18,7 @@
 #include <vector>
 
 #include "pml_glue/core/collect/exchange.h"
+#include "pml_glue/core/collect/stripes.h"
 #include "pml_glue/core/collect/triggered.h"
 #include "pml_glue/core/plan/slot_rules.h"
 
@@ -37,6 +42,14 @@ enum class Stage : std::uint8_t {
     queued, // behind others that are under way
     begun,  // its actions are being done
     over,   // its caller is to be told, by progress(): it may free the group then
+};
+
+// A persistent all-to-all keeps this for each member from one operation to the next.
+struct KeptBlock {
+    Memory *in = nullptr, *out = nullptr; // theirs here, ours for them
+    RemoteKey* key = nullptr;             // of the place for ours
+    std::uint64_t address = 0;
+    bool told = false; // they know our key
 };
 
 // The first member is what the program sees of it (mp_collect.h).
@@ -73,7 +86,7 @@ static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
 
 class Group {
 public:
-    Group(Groups& all, const mp_group_config_t& config);
+    Group(Groups& all, const mp_group_config_t& config, Group* communicator);
     Group(const Group&) = delete;
     ~Group();
 
@@ -87,10 +100,13 @@ public:
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
     void free();
+    // For the next persistent request. Null: there were too many, which all members see alike.
+    [[nodiscard]] Group* create_request();
 
 private:
     friend class Groups;
     friend class Exchange;
+    friend class Stripes;
     friend class Triggered;
     struct Slot {
         GroupOperation* operation = nullptr; // that has begun
@@ -138,6 +154,7 @@ private:
     // broken.cc
     void lose(std::uint64_t process);
     void tell_broken();
+    void waits_for(std::vector<Peer*>& peers);
 
     Groups& all_;
     const mp_group_config_t config_;
@@ -146,17 +163,22 @@ private:
     const std::size_t small_each_;
     SlotRules rules_;
     std::unique_ptr<Triggered> triggered_; // null: the host does all
+    std::unique_ptr<Stripes> stripes_;     // of a request; likewise
     const std::size_t eager_;              // of a block of an exchange: what all may send unasked has room
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<KeptPlan>> plans_;
     KeptPlan* recent_[kCollectives] = {};
-    std::vector<Peer*> partners_; // that we have talked to
-    std::vector<Peer*> members_;  // of exchanges, by rank; null: not looked for yet
+    std::vector<Peer*> partners_;                  // that we have talked to
+    std::vector<Peer*> members_;                   // of exchanges, by rank; null: not looked for yet
+    Group* const communicator_;                    // of a persistent request; null: of a communicator
+    std::vector<std::unique_ptr<Group>> requests_; // null: freed
+    std::vector<KeptBlock> kept_;                  // of a request, by rank
     std::unique_ptr<Exchange> free_exchanges_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;  // of slots, whose operation has one
     GroupOperation *first_ = nullptr, *last_ = nullptr; // queued
-    unsigned open_ = 0;                                 // operations that are not complete
+    unsigned open_ = 0;                                 // operations that are not complete, also of requests
     bool broken_ = false, told_broken_ = false, beginning_ = false;
+    bool freed_ = false;     // a request's, but a barrier of its own is under way
     std::uint64_t gone_ = 0; // the process
     GroupOperation* free_barriers_ = nullptr;
     std::vector<std::unique_ptr<mp_collective_storage_t>> barriers_; // that have been made
@@ -176,18 +198,33 @@ public:
 private:
     friend class Group;
     friend class Exchange;
+    friend class Stripes;
     friend class Triggered;
     // A message that waits for room, or for the program.
     struct Tell {
         static constexpr std::size_t kMost = sizeof(wire::QueueHeader) + wire::kMostKeys;
         std::uint64_t process; // to whom
-        MessageKind kind;
+        MessageKind kind;      // 0: wake()
         std::size_t length;
         std::byte message[kMost];
     };
     void free(Group& group);
+    void bury();
+    void admit(Group& group);
     [[nodiscard]] Group* find(std::uint32_t context) const {
-        return context < groups_.size() ? groups_[context].get() : nullptr;
+        const std::uint32_t communicator = context >> wire::kRequestBits, request = context & wire::kRequestMask;
+        Group* const group = communicator < groups_.size() ? groups_[communicator].get() : nullptr;
+        if (request == 0 || !group) [[likely]]
+            return group;
+        return request <= group->requests_.size() ? group->requests_[request - 1].get() : nullptr;
+    }
+    template <class Does> void each(const Does& does) const {
+        for (const auto& group : groups_) {
+            if (!group) continue;
+            does(*group);
+            for (const auto& request : group->requests_)
+                if (request) does(*request);
+        }
     }
     static void on_part(void* self, const std::byte* data, std::size_t length);
     template <MessageKind kind> static void on(void* self, const std::byte* data, std::size_t length) {
@@ -197,6 +234,8 @@ private:
     void handle(MessageKind kind, const std::byte* data, std::size_t length);
     void cancel(const wire::CancelHeader& header);
     void on_queue(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
+    void on_lane(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
+    void on_stripe(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
     // False: there is no room.
     [[nodiscard]] bool keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length);
     void keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length);
@@ -218,6 +257,7 @@ private:
     [[gnu::noinline]] unsigned look();
     void end(GroupOperation& operation);
     [[nodiscard]] bool in_thread() { return engine_.kept().in_thread; }
+    void wake(); // progress() looks, though nothing is listed
     void tell(); // broken.cc
     void tell(std::uint64_t process, MessageKind kind, const void* message, std::size_t length);
     [[nodiscard]] Posted post(Peer& peer, MessageKind kind, const void* message, std::size_t length);
@@ -233,6 +273,7 @@ private:
     TaskPort* const tasks_; // null: there are no queues that wait
     const mp_hooks_t hooks_;
     std::vector<std::unique_ptr<Group>> groups_;                       // by context
+    std::vector<Group*> dead_;                                         // of requests that are freed, and idle now
     EarlyList strangers_;                                              // of groups that are not made yet
     std::vector<std::uint32_t> refused_;                               // of which not all could be kept
     std::size_t early_bytes_ = 0, most_early_ = std::size_t{64} << 20; // that come before their operation or group
@@ -245,12 +286,14 @@ private:
     bool looking_ = false;
     std::vector<Tell> tells_;
     std::vector<Triggered*> triggers_; // of groups that have an arena
+    std::vector<Stripes*> stripes_;    // of requests
     std::size_t arena_bytes_ = 0;      // of all groups
     Triggered::Counts triggered_counts_;
+    Stripes::Counts stripe_counts_;
     struct Counts {
         std::uint64_t operations[2][kCollectives] = {}; // blocking, and not
-        std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, puts = 0, put_bytes = 0,
-                      early = 0, queued = 0, broken = 0, dropped = 0;
+        std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, known = 0, puts = 0,
+                      put_bytes = 0, requests = 0, early = 0, queued = 0, broken = 0, dropped = 0;
     } counts_;
 };
 

@@ -16,11 +16,12 @@
 #pragma once
 
 #include "pml_glue/core/plan/plan.h"
+#include "pml_glue/core/plan/slot_rules.h"
 #include "pml_glue/core/port.h"
 
 namespace ucx_mp::glue::wire {
 
-// 14 to 21 are for collective operations.
+// 14 to 23 are for collective operations.
 enum CollectKind : MessageKind {
     kPart = 14,    // 8 bytes PartName, then the data
     kBlock = 15,   // BlockHeader, then data
@@ -30,20 +31,25 @@ enum CollectKind : MessageKind {
     kCancel = 19,  // CancelHeader
     kBroken = 20,  // BrokenHeader
     kQueue = 21,   // QueueHeader, then keys
+    kLane = 22,    // LaneHeader, then halves and keys
+    kStripe = 23,  // StripeHeader, then data
 };
 
-// 64 bits: 20 of context, 20 of number, 6 of edge, 4 of collective, 14 of check.
+// 64 bits: 32 of context, 8 of number, 6 of edge, 4 of collective, 14 of check.
 struct PartName {
-    std::uint32_t context = 0;
-    std::uint32_t number = 0; // of the operation, modulo 2^20
-    std::uint32_t edge = 0;   // of the take
+    std::uint32_t context = 0; // of the communicator; then 12 bits, the number of a persistent request of it from 1 on
+    std::uint32_t number = 0;  // of the operation, modulo 2^8
+    std::uint32_t edge = 0;    // of the take
     std::uint32_t collective = 0;
     std::uint32_t check = 0; // of members and parameters: who differs in them is told apart
 };
-inline constexpr std::uint32_t kContextMask = (1u << 20) - 1, kNumberMask = (1u << 20) - 1, kEdgeMask = kEdges - 1,
-                               kCollectiveMask = 15, kCheckMask = (1u << 14) - 1;
+inline constexpr unsigned kRequestBits = 12;
+inline constexpr std::uint32_t kContextMask = (1u << 20) - 1, kRequestMask = (1u << kRequestBits) - 1,
+                               kNumberMask = (1u << 8) - 1, kEdgeMask = kEdges - 1, kCollectiveMask = 15,
+                               kCheckMask = (1u << 14) - 1;
 static_assert(kCollectives <= kCollectiveMask + 1);
-inline constexpr unsigned kContextShift = 44, kNumberShift = 24, kEdgeShift = 18, kCollectiveShift = 14;
+static_assert(2 * SlotRules::kMostInFlight < kNumberMask); // what is over is told from what is ahead
+inline constexpr unsigned kContextShift = 32, kNumberShift = 24, kEdgeShift = 18, kCollectiveShift = 14;
 
 [[nodiscard]] inline std::uint64_t pack(const PartName& name) {
     return std::uint64_t{name.context} << kContextShift | std::uint64_t{name.number} << kNumberShift |
@@ -80,9 +86,10 @@ struct [[gnu::packed]] ReadyHeader {
     std::uint64_t process;   // that wants it
     std::uint32_t from;      // its rank
     std::uint32_t to;        // rank that it asks
-    std::uint32_t key_bytes; // 0: pieces are wanted
+    std::uint32_t key_bytes; // 0: pieces are wanted; kKnownKey: the place and key of this request's operation before
 };
 static_assert(sizeof(ReadyHeader) == 44);
+inline constexpr std::uint32_t kKnownKey = UINT32_MAX;
 
 struct [[gnu::packed]] ArrivedHeader {
     std::uint64_t name;
@@ -127,5 +134,35 @@ struct [[gnu::packed]] QueueHeader {
 };
 static_assert(sizeof(QueueHeader) == 72);
 inline constexpr std::size_t kMostKeys = 256; // bytes
+
+// About queues between a pair of ranks of a persistent request (stripes.h). `name` has context and check.
+enum class LaneSays : std::uint8_t { ask = 1, grant, refuse, failed, ended, dead };
+inline constexpr unsigned kMostLanes = 8;
+struct [[gnu::packed]] LaneHeader {
+    std::uint64_t name;
+    std::uint64_t process;  // who says it
+    std::uint32_t from, to; // its rank, and whose it is told
+    LaneSays says;
+    std::uint8_t lanes;             // of ask and grant: so many halves follow, then the keys of words and of the place
+    std::uint8_t soon;              // refuse: may be asked again soon
+    std::uint8_t rails[kMostLanes]; // ask: of each lane
+    std::uint8_t zero;
+    std::uint16_t word_keys, place_keys; // bytes
+    std::uint64_t words, place;          // ask, grant: addresses of the words for the other one, and of its block
+    std::uint64_t bytes_in, bytes_out;   // ask: of that block, and of the other one
+    std::uint64_t start;                 // grant: from which on adapters put; dead: no more. ended: has been begun
+};
+static_assert(sizeof(LaneHeader) == 80);
+
+// Data that a failed queue has not brought.
+struct [[gnu::packed]] StripeHeader {
+    std::uint64_t name; // as above
+    std::uint64_t process;
+    std::uint64_t start;
+    std::uint32_t from;   // rank
+    std::uint32_t lane;   // kMostLanes: `ready`, without data
+    std::uint64_t offset; // of what follows, in the stripe; in order
+};
+static_assert(sizeof(StripeHeader) == 40);
 
 } // namespace ucx_mp::glue::wire

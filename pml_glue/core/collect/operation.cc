@@ -233,6 +233,10 @@ void Group::finish(GroupOperation& operation) {
 // Last touch, of the operation and, if its caller is told, of the group.
 void Group::end(GroupOperation& operation) {
     --open_;
+    if (communicator_) [[unlikely]] {
+        --communicator_->open_;
+        if (freed_ && open_ == 0) all_.dead_.push_back(this);
+    }
     if (operation.inserted) {
         operation.next = free_barriers_;
         free_barriers_ = &operation;

@@ -68,7 +68,7 @@ std::unique_ptr<TaskQueue> Triggered::make_queue(unsigned rail, unsigned depth, 
     can = port_.can_wait(rail);
     if (can == TaskPort::Can::later) port_.progress();
     if (can != TaskPort::Can::yes || !make_arena(from)) return nullptr;
-    return port_.create(rail, depth, *memory_);
+    return port_.create(rail, depth, *memory_, *memory_);
 }
 
 void Triggered::ask(unsigned edge, std::uint64_t number) {
@@ -154,7 +154,7 @@ bool Triggered::take(const wire::QueueHeader& header, std::span<const std::byte>
 }
 
 bool Triggered::connect(Out& out, const wire::QueueHeader& grant, std::span<const std::byte> keys) {
-    if (!out.queue->connect(grant.half, keys)) return false;
+    if (!out.queue->connect(grant.half, keys, keys)) return false;
     out.address = grant.address;
     out.from = grant.from;
     out.stage = Stage::ready;
@@ -170,7 +170,7 @@ void Triggered::answer(const wire::QueueHeader& ask) {
     TaskPort::Can can = TaskPort::Can::no;
     if (rails && !group_.broken_) ins_[edge] = make_queue(ask.rail % rails, 1, begun_ + 1, can);
     if (ins_[edge]) keys = memory_->keys();
-    if (!keys.empty() && keys.size() <= wire::kMostKeys && ins_[edge]->connect(ask.half, {})) {
+    if (!keys.empty() && keys.size() <= wire::kMostKeys && ins_[edge]->connect(ask.half, {}, {})) {
         answers.says = wire::QueueSays::grant;
         answers.address = reinterpret_cast<std::uint64_t>(arena_.get());
         answers.from = from_;

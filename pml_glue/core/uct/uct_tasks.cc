@@ -41,35 +41,34 @@ private:
 
 class UctTaskQueue final : public TaskQueue {
 public:
-    UctTaskQueue(UctTasks& all, unsigned rail, uct_mp_task_queue_h queue, const UctTaskMemory& memory)
-        : all_(all), rail_(rail), queue_(queue), memory_(memory) {
+    UctTaskQueue(UctTasks& all, unsigned rail, uct_mp_task_queue_h queue, const UctTaskMemory& words,
+                 const UctTaskMemory& data)
+        : all_(all), rail_(rail), queue_(queue), words_(words), data_(data) {
         ++all.queues_[rail];
     }
     UctTaskQueue(const UctTaskQueue&) = delete;
     ~UctTaskQueue() override {
         uct_mp_task_queue_destroy(queue_);
-        if (has_key_) (void)uct_rkey_release(all_.lane_.component(), &key_);
+        for (Key* const key : {&word_key_, &data_key_})
+            if (key->is_there) (void)uct_rkey_release(all_.lane_.component(), &key->bundle);
         --all_.queues_[rail_];
     }
     void tell(std::byte* half) const override {
         static_assert(UCT_MP_TASK_HALF_SIZE == kHalf);
         (void)uct_mp_task_queue_tell(queue_, half);
     }
-    [[nodiscard]] bool connect(const std::byte* half, std::span<const std::byte> keys) override {
-        if (!keys.empty()) {
-            if (keys.size() != all_.lane_.domain_attributes().rkey_packed_size || has_key_) return false;
-            has_key_ = uct_rkey_unpack(all_.lane_.component(), keys.data(), &key_) == UCS_OK;
-            if (!has_key_) return false;
-        }
-        return uct_mp_task_queue_connect(queue_, half, kHalf) == UCS_OK;
+    [[nodiscard]] bool connect(const std::byte* half, std::span<const std::byte> word_keys,
+                               std::span<const std::byte> data_keys) override {
+        return unpack(word_keys, word_key_) && unpack(data_keys, data_key_) &&
+               uct_mp_task_queue_connect(queue_, half, kHalf) == UCS_OK;
     }
     [[nodiscard]] bool post(const Task& task) override {
-        ucs_status_t status = has_key_ ? UCS_OK : UCS_ERR_UNREACHABLE;
+        ucs_status_t status = word_key_.is_there && data_key_.is_there ? UCS_OK : UCS_ERR_UNREACHABLE;
         for (const std::uint64_t* const word : task.words)
-            if (status == UCS_OK) status = uct_mp_task_wait(queue_, word, memory_.handle, task.value);
+            if (status == UCS_OK) status = uct_mp_task_wait(queue_, word, words_.handle, task.value);
         if (status == UCS_OK && task.bytes)
-            status = uct_mp_task_write(queue_, task.from, task.bytes, memory_.handle, task.to, key_.rkey);
-        if (status == UCS_OK) status = uct_mp_task_word(queue_, task.value, task.word, key_.rkey);
+            status = uct_mp_task_write(queue_, task.from, task.bytes, data_.handle, task.to, data_key_.bundle.rkey);
+        if (status == UCS_OK) status = uct_mp_task_word(queue_, task.value, task.word, word_key_.bundle.rkey);
         if (status == UCS_OK) status = uct_mp_task_post(queue_);
         if (status != UCS_OK) uct_mp_task_forget(queue_);
         return status == UCS_OK;
@@ -81,12 +80,21 @@ public:
     }
 
 private:
+    struct Key {
+        uct_rkey_bundle_t bundle{};
+        bool is_there = false;
+    };
+    [[nodiscard]] bool unpack(std::span<const std::byte> packed, Key& out) const {
+        if (packed.empty()) return true;
+        if (packed.size() != all_.lane_.domain_attributes().rkey_packed_size || out.is_there) return false;
+        out.is_there = uct_rkey_unpack(all_.lane_.component(), packed.data(), &out.bundle) == UCS_OK;
+        return out.is_there;
+    }
     UctTasks& all_;
     const unsigned rail_;
     uct_mp_task_queue* const queue_;
-    const UctTaskMemory& memory_;
-    uct_rkey_bundle_t key_{};
-    bool has_key_ = false;
+    const UctTaskMemory &words_, &data_;
+    Key word_key_, data_key_;
 };
 
 UctTasks::UctTasks(const Lane& lane) : lane_(lane) {}
@@ -119,10 +127,12 @@ std::unique_ptr<TaskMemory> UctTasks::expose(void* address, std::size_t length) 
     return memory;
 }
 
-std::unique_ptr<TaskQueue> UctTasks::create(unsigned rail, unsigned depth, const TaskMemory& memory) {
+std::unique_ptr<TaskQueue> UctTasks::create(unsigned rail, unsigned depth, const TaskMemory& words,
+                                            const TaskMemory& data) {
     uct_mp_task_queue_h queue = nullptr;
     if (uct_mp_task_queue_create(lane_.interface(), rail, depth, &queue) != UCS_OK) return nullptr;
-    return std::make_unique<UctTaskQueue>(*this, rail, queue, static_cast<const UctTaskMemory&>(memory));
+    return std::make_unique<UctTaskQueue>(*this, rail, queue, static_cast<const UctTaskMemory&>(words),
+                                          static_cast<const UctTaskMemory&>(data));
 }
 
 // One whose adapter has died has no queues for the rest of the interface's life.

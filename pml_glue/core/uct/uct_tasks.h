@@ -15,7 +15,8 @@ public:
     [[nodiscard]] unsigned rails() override; // the first call begins self-tests
     [[nodiscard]] Can can_wait(unsigned rail) override;
     [[nodiscard]] std::unique_ptr<TaskMemory> expose(void* address, std::size_t length) override;
-    [[nodiscard]] std::unique_ptr<TaskQueue> create(unsigned rail, unsigned depth, const TaskMemory& memory) override;
+    [[nodiscard]] std::unique_ptr<TaskQueue> create(unsigned rail, unsigned depth, const TaskMemory& words,
+                                                    const TaskMemory& data) override;
     void progress() override;
 
 private:

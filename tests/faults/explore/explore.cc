@@ -107,6 +107,10 @@ const Scenario kScenarios[] = {
      .about = "the same while RC and rings come and go",
      .scripts = {"sK..spfcX.D..sX.K.spfcX..NsX", "s.R..sX...D..sR.sX..sX"},
      .choices = true},
+    {.name = "tasks",
+     .about = "queues that wait, from both sides, beside messages",
+     .scripts = {"tt.rtsr.ttrr.trrX", "t.rtsrX"},
+     .tasks = true},
 };
 
 channel::Config config_of(const Scenario& scenario, Flavour flavour) {
@@ -157,6 +161,7 @@ public:
                    scenario.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{}),
           play_(cluster_, scenario.scripts, flavour == Flavour::rc) {
         paths_ = scenario.single_path ? 1 : 2;
+        if (scenario.tasks) play_.tasks = &tasks_.emplace(cluster_);
         for (unsigned node = 0; node < 2; ++node) {
             cluster_.node(node).services().threshold = loud ? LogLevel::debug : LogLevel::error;
             for (const verbs::Rail& rail : cluster_.node(node).devices().rails()) {
@@ -225,6 +230,12 @@ public:
                 out.verdict += "node " + std::to_string(node) + ": errors in its log\n";
         if (!out.verdict.empty()) out.verdict += play_.state();
         for (unsigned node = 0; node < 2; ++node) describe(node, out);
+        if (tasks_) {
+            out.queues_ended = tasks_->ended();
+            out.by_messages = tasks_->by_messages();
+            play_.tasks = nullptr;
+            tasks_.reset();
+        }
         if (out.verdict.empty()) end(out);
     }
 
@@ -396,6 +407,7 @@ private:
     const bool loud_;
     Cluster cluster_;
     Play play_; // its memory goes before the adapters
+    std::optional<TaskPlay> tasks_;
     std::optional<Intruder> intruder_;
     unsigned paths_ = 2;
     std::uint32_t ports_[2][verbs::kMaxRails] = {};

@@ -53,6 +53,7 @@ struct Scenario {
     bool ticks = false;         // progress is called all the time, not only when there is something to be seen
     Nanos naps[2] = {};         // not 0: the program computes, and progresses only so often
     bool crowd = false;         // long queues, of which progress takes little at a time
+    bool tasks = false;         // there are queues that wait
     bool choices = false;       // rings and, with flavour dc, RC come and go as the scripts say
     const char* late = nullptr; // this adapter places data 20 us after it has acknowledged them
 };
@@ -72,6 +73,7 @@ struct Outcome {
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
     unsigned failures = 0;                               // of paths, as the nodes saw them
+    unsigned queues_ended = 0, by_messages = 0;          // of those that wait; their tasks
     std::uint64_t switches = 0, by_rings = 0, parks = 0; // kinds, messages, connections: likewise
 };
 

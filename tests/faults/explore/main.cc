@@ -31,7 +31,8 @@ struct Slot {
     std::atomic<std::uint32_t> unit, second; // at work on; second: 1 + index, 0: the first fault alone
     Fault faults[2];
     std::atomic<unsigned> count;
-    std::atomic<unsigned> failures; // of paths, most in a case
+    std::atomic<unsigned> failures;         // of paths, most in a case
+    std::atomic<std::uint64_t> by_messages; // tasks
 };
 struct Board {
     std::atomic<std::uint32_t> next_unit;
@@ -134,6 +135,7 @@ public:
         if (plain.switches + plain.by_rings + plain.parks)
             std::printf(" (%llu switches, %llu messages by rings, %llu partings)", (unsigned long long)plain.switches,
                         (unsigned long long)plain.by_rings, (unsigned long long)plain.parks);
+        if (scenario_.tasks) std::printf(" (%llu tasks by messages)", (unsigned long long)sum(&Slot::by_messages));
         std::printf(", %5zu first faults, %8llu cases, at most %u path failures, %llu failing, %.1f s\n",
                     firsts_.size(), (unsigned long long)sum(&Slot::cases), most, (unsigned long long)failing,
                     std::chrono::duration<double>(Clock::now() - begin).count());
@@ -188,6 +190,7 @@ private:
         Outcome out = run_case(image_, scenario_, flavour_, {faults.begin(), faults.size()});
         trace = std::move(out.trace);
         if (out.failures > slot.failures) slot.failures = out.failures;
+        slot.by_messages += out.by_messages;
         if (out.verdict.empty()) return true;
         ++slot.failing;
         report({faults.begin(), faults.size()}, out.verdict);
@@ -233,9 +236,10 @@ int replay(const softhca::FabricImage& image, const std::string& text, bool loud
                 if (spec(scenario, flavour, faults) != text) break;
                 const auto begin = Clock::now();
                 const Outcome out = run_case(image, scenario, flavour, faults, loud);
-                std::printf("%s: %zu steps, %llu events, %.3f us, %u path failures, %.2f ms of real time\n%s%s",
+                std::printf("%s: %zu steps, %llu events, %.3f us, %u path failures, %u queues ended, %u tasks by "
+                            "messages, %.2f ms of real time\n%s%s",
                             text.c_str(), out.trace.steps.size(), (unsigned long long)out.events,
-                            double(out.time) / 1e3, out.failures,
+                            double(out.time) / 1e3, out.failures, out.queues_ended, out.by_messages,
                             std::chrono::duration<double>(Clock::now() - begin).count() * 1e3, out.verdict.c_str(),
                             out.verdict.empty() ? "no mistake\n" : "FAILED\n");
                 return !out.verdict.empty();

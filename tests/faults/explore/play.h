@@ -11,6 +11,7 @@
 //   .        nothing follows for 30 us
 //   R K N    messages of the other side shall come by a ring, by RC (and a ring), by neither
 //   D        the connection shall be given back, if it is idle
+//   t r      a task for a queue that waits; the word that the next task waits for (tasks.h)
 //
 // A target that has learned of a put (by `c`, because the origin's flush is over, or by polling if `polled`) stores
 // something else there, which must stay. So do origins with memory that a completion has given back to them.
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "simulator/cluster.h"
+#include "tasks.h"
 
 namespace ucx_mp::sim {
 
@@ -65,6 +67,10 @@ public:
     }
     // What a program would see that polls its memory: puts that are there. After every step.
     void look() {
+        if (tasks) {
+            tasks->look();
+            if (mistakes_.empty()) mistakes_ = tasks->mistakes();
+        }
         if (!polled_) return;
         for (Side& side : sides_)
             for (unsigned k = 0; k < side.started; ++k)
@@ -73,13 +79,19 @@ public:
     // Its script is over and so is all that it has started.
     [[nodiscard]] bool over(unsigned i) const { return !*sides_[i].next && sides_[i].open == 0; }
     [[nodiscard]] bool finished() const {
-        return over(0) && over(1) && sides_[0].delivered == sides_[1].sent && sides_[1].delivered == sides_[0].sent &&
-               sides_[0].heard == sides_[1].tells && sides_[1].heard == sides_[0].tells;
+        return over(0) && over(1) && (!tasks || tasks->finished()) && sides_[0].delivered == sides_[1].sent &&
+               sides_[1].delivered == sides_[0].sent && sides_[0].heard == sides_[1].tells &&
+               sides_[1].heard == sides_[0].tells;
     }
     [[nodiscard]] const std::string& mistakes() const { return mistakes_; }
+    TaskPlay* tasks = nullptr; // of a scenario that has them
 
     // When all is over. Adds to mistakes().
     void check_end() {
+        if (tasks) {
+            tasks->check_end();
+            mistakes_ += tasks->mistakes();
+        }
         for (Side& side : sides_) {
             for (unsigned k = 0; k < side.started; ++k) {
                 if (!side.taken[k] && !side.there(k)) side.mistake("put " + std::to_string(k) + " is not there");
@@ -278,6 +290,10 @@ private:
                                                                        : what == 'K' ? adapt::Service::rc
                                                                                      : adapt::Service::shared);
                 return true;
+            case 't':
+                return play->tasks->give(index), true;
+            case 'r':
+                return play->tasks->release(index), true;
             case 'D': // refused: it is busy
                 (void)play->cluster_.node(index).iface().park(*to);
                 return true;

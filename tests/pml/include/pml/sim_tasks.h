@@ -32,13 +32,14 @@ public:
         memory->registration.pack(memory->packed.data());
         return memory;
     }
-    [[nodiscard]] std::unique_ptr<glue::TaskQueue> create(unsigned rail, unsigned depth,
-                                                          const glue::TaskMemory& memory) override {
+    [[nodiscard]] std::unique_ptr<glue::TaskQueue> create(unsigned rail, unsigned depth, const glue::TaskMemory& words,
+                                                          const glue::TaskMemory& data) override {
         auto queue = std::make_unique<Queue>();
         const verbs::Rail& on = node_.devices().rails()[rail];
         if (failed(pool_.create(on, depth, queue->queue))) return nullptr;
         queue->device = &node_.devices().device_of(on);
-        queue->lkey = static_cast<const Memory&>(memory).registration.lkey[on.device];
+        queue->word_lkey = static_cast<const Memory&>(words).registration.lkey[on.device];
+        queue->data_lkey = static_cast<const Memory&>(data).registration.lkey[on.device];
         return queue;
     }
     void progress() override { (void)pool_.poll(); }
@@ -56,24 +57,29 @@ private:
             static_assert(sizeof told == kHalf);
             std::memcpy(half, &told, sizeof told);
         }
-        [[nodiscard]] bool connect(const std::byte* half, std::span<const std::byte> keys) override {
+        [[nodiscard]] static bool unpack(std::span<const std::byte> packed, unsigned device, std::uint32_t& rkey) {
+            if (packed.empty()) return true;
+            verbs::RemoteKeys all;
+            if (!verbs::unpack_keys(packed.data(), all) || device >= all.count) return false;
+            rkey = all.rkey[device];
+            return true;
+        }
+        [[nodiscard]] bool connect(const std::byte* half, std::span<const std::byte> word_keys,
+                                   std::span<const std::byte> data_keys) override {
             tasks::Half told;
             std::memcpy(&told, half, sizeof told);
-            verbs::RemoteKeys all;
-            if (!keys.empty()) {
-                if (!verbs::unpack_keys(keys.data(), all) || told.device >= all.count) return false;
-                rkey = all.rkey[told.device];
-            }
-            return queue->connect(told) == Status::ok;
+            return unpack(word_keys, told.device, word_rkey) && unpack(data_keys, told.device, data_rkey) &&
+                   queue->connect(told) == Status::ok;
         }
         [[nodiscard]] bool post(const glue::Task& task) override {
             Status status = Status::ok;
             const auto at = [](const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); };
             for (const std::uint64_t* const word : task.words)
-                if (!failed(status)) status = queue->wait(at(word), lkey, task.value);
+                if (!failed(status)) status = queue->wait(at(word), word_lkey, task.value);
             if (!failed(status) && task.bytes)
-                status = queue->write(at(task.from), static_cast<std::uint32_t>(task.bytes), lkey, task.to, rkey);
-            if (!failed(status)) status = queue->word(task.value, task.word, rkey);
+                status =
+                    queue->write(at(task.from), static_cast<std::uint32_t>(task.bytes), data_lkey, task.to, data_rkey);
+            if (!failed(status)) status = queue->word(task.value, task.word, word_rkey);
             if (!failed(status)) status = queue->post();
             if (failed(status)) queue->forget();
             return !failed(status);
@@ -83,7 +89,7 @@ private:
         }
         std::unique_ptr<tasks::Queue> queue;
         const verbs::Device* device = nullptr;
-        std::uint32_t lkey = 0, rkey = 0;
+        std::uint32_t word_lkey = 0, data_lkey = 0, word_rkey = 0, data_rkey = 0;
     };
     Node& node_;
     tasks::Pool pool_;
