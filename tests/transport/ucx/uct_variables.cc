@@ -118,6 +118,7 @@ const std::map<std::string, Value> kDomainValues = {
     {"ATOMICS", UCT_TEST_VALUE(atomics)},
     {"READ_BACK", UCT_TEST_VALUE(read_back)},
     {"RECOVERY", UCT_TEST_VALUE(recovery.enabled)},
+    {"RECOVERY_THREAD", UCT_TEST_VALUE(recovery.thread)},
     {"WATCH_INTERVAL", UCT_TEST_VALUE(recovery.watch_interval)},
     {"HOLD_DOWN", UCT_TEST_VALUE(recovery.hold_down)},
     {"PARTITION_TIMEOUT", UCT_TEST_VALUE(recovery.partition_timeout)},
