@@ -173,7 +173,7 @@ struct Limits {                           // bytes; what one operation may carry
 // belong to the channel, whichever interface they are called on.
 //
 // `marked`: each marks its entry and its exit for a thread that takes turns with the program (Beside::turn): some
-// five instructions. Interface's own are not marked, and its other functions never are: their caller does so.
+// ten instructions. Interface's own are not marked, and its other functions never are: their caller does so.
 template <bool marked> struct Calls {
     static Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length);

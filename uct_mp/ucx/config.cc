@@ -130,8 +130,9 @@ bool read_options(const MdOptions& options, DomainOptions& domain, channel::Conf
         for (const auto& [name, wish] : {std::pair{"APM", options.apm}, {"PACKET_NUMBERS", options.packet_numbers}})
             if (wish == UCS_YES) check.fail(name, "yes", "\"try\" or \"no\" with UCX_MP_RECOVERY=n");
         if (options.apm == UCS_TRY) check.note("APM", "try", "UCX_MP_RECOVERY=n");
+        if (options.recovery_thread) check.note("RECOVERY_THREAD", "y", "UCX_MP_RECOVERY=n");
         check.note_changed(domain_variables(), &options, "UCX_MP_RECOVERY=n",
-                           {"RECOVERY_THREAD", "WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT"});
+                           {"WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT"});
     }
     unsigned protocol = connect::kMaxVersion;
     check.count("PROTOCOL", options.protocol, kEarlierProtocol, kLaterProtocol, protocol);

@@ -21,7 +21,7 @@ using namespace uct_test;
 
 namespace {
 
-constexpr unsigned kMostForUsers = 26;
+constexpr unsigned kMostForUsers = 27;
 const std::string kTuning = face::heading(face::Group::tuning);
 
 struct Listed {
@@ -326,6 +326,8 @@ BOOST_AUTO_TEST_CASE(what_has_no_effect_is_said) {
     same(domain(off), {});
     same(domain({{"RECOVERY", "n"}, {"APM", "try"}}), {"UCX_MP_APM=try has no effect: UCX_MP_RECOVERY=n"});
     same(domain({{"RECOVERY", "n"}, {"HOLD_DOWN", "1s"}}), {"UCX_MP_HOLD_DOWN=1s has no effect: UCX_MP_RECOVERY=n"});
+    same(domain({{"RECOVERY", "n"}, {"RECOVERY_THREAD", "y"}}),
+         {"UCX_MP_RECOVERY_THREAD=y has no effect: UCX_MP_RECOVERY=n"});
     same(domain({{"APM", "yes"}, {"HOLD_DOWN", "1s"}}), {});
     for (const char* const insisted : {"APM", "PACKET_NUMBERS"})
         BOOST_TEST(domain({{"RECOVERY", "n"}, {insisted, "yes"}}).error ==
