@@ -178,15 +178,33 @@ void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
     core_.failures.fail_channel(channel, Status::connection_reset);
 }
 
-Status Interface::atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
-                              const verbs::RemoteKeys& rkeys) {
-    return channel.core->atomics.atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
+template <bool marked> Status Calls<marked>::atomic_post(Channel& channel, AtomicOp op, unsigned width,
+                                                         std::uint64_t value, std::uint64_t remote,
+                                                         const verbs::RemoteKeys& rkeys) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        return m.atomics.atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
+    };
+    return in_turn<marked, Calls<false>::atomic_post>(channel, body, op, width, value, remote, std::cref(rkeys));
 }
 
-Status Interface::atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
-                               std::uint64_t compare, void* result, std::uint64_t remote,
-                               const verbs::RemoteKeys& rkeys, Completion* completion) {
-    return channel.core->atomics.atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
+template <bool marked> Status Calls<marked>::atomic_fetch(Channel& channel, AtomicOp op, unsigned width,
+                                                          std::uint64_t value, std::uint64_t compare, void* result,
+                                                          std::uint64_t remote, const verbs::RemoteKeys& rkeys,
+                                                          Completion* completion) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        return m.atomics.atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
+    };
+    return in_turn<marked, Calls<false>::atomic_fetch>(channel, body, op, width, value, compare, result, remote,
+                                                       std::cref(rkeys), completion);
 }
+
+template Status Calls<false>::atomic_post(Channel&, AtomicOp, unsigned, std::uint64_t, std::uint64_t,
+                                          const verbs::RemoteKeys&);
+template Status Calls<true>::atomic_post(Channel&, AtomicOp, unsigned, std::uint64_t, std::uint64_t,
+                                         const verbs::RemoteKeys&);
+template Status Calls<false>::atomic_fetch(Channel&, AtomicOp, unsigned, std::uint64_t, std::uint64_t, void*,
+                                           std::uint64_t, const verbs::RemoteKeys&, Completion*);
+template Status Calls<true>::atomic_fetch(Channel&, AtomicOp, unsigned, std::uint64_t, std::uint64_t, void*,
+                                          std::uint64_t, const verbs::RemoteKeys&, Completion*);
 
 } // namespace ucx_mp::channel

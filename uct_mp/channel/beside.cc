@@ -41,6 +41,12 @@ std::vector<int> Beside::fault_fds() const {
     return fds;
 }
 
+std::vector<int> Beside::hearsay_fds() const {
+    std::vector<int> fds;
+    for (unsigned i = 0; i < core_.adapter_count; ++i) fds.push_back(core_.adapters[i].device->events->told_fd());
+    return fds;
+}
+
 bool Beside::fault_is_told() const { return std::ranges::any_of(core_.mail.list, concerns_recovery); }
 
 // -- A turn
@@ -91,9 +97,9 @@ Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
     ++turns;
     const Nanos start = core_.services.now();
     begin();
-    for (unsigned i = 0; i < core_.adapter_count; ++i) core_.adapters[i].take_failure_events();
+    unsigned found = 0; // events, too: a sleeper may have asked for them
+    for (unsigned i = 0; i < core_.adapter_count; ++i) found += core_.adapters[i].take_failure_events();
     core_.observer->read_events();
-    unsigned found = 0;
     bool again = false;
     for (Nanos now = start; !is_full();) {
         const unsigned before = found;

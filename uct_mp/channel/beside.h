@@ -8,8 +8,8 @@
 // another one, and stand-ins take the place of the users' completions.
 //
 // Callers: recover() is for the caller of Interface::serve(), with Config::background and RecoveryConfig::thread, while
-// the program is outside of every call and stays there (host/turn.h). hand_out() is Progress's. So far only the
-// simulator does so, for nodes that compute. The UCX face does not mark its calls yet. Slow path.
+// the program is outside of every call and stays there (host/turn.h). These callers are UCX's async thread
+// (ucx/background.h), and the simulator for nodes that compute. hand_out() is Progress's. Slow path.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,7 @@
 
 #include "uct_mp/channel/types.h"
 #include "uct_mp/host/services.h"
+#include "uct_mp/host/turn.h"
 
 namespace ucx_mp::channel {
 
@@ -39,8 +40,11 @@ public:
     // One turn, of 200 us at most, but for the last command to an adapter. `run_timers` calls what is due of
     // Services::at.
     Recovered recover(const std::function<unsigned()>& run_timers);
-    // Readable when adapters tell of a fault: recover() then. It reads them, or the program does.
+    // Readable when adapters tell of a fault: recover() then. It reads them, or the program does. Some may be there
+    // twice.
     [[nodiscard]] std::vector<int> fault_fds() const;
+    // Readable anew when another interface has read of such a fault (EPOLLET: they are never drained).
+    [[nodiscard]] std::vector<int> hearsay_fds() const;
     // The peer has told of one. With the lock held, but outside of a turn.
     [[nodiscard]] bool fault_is_told() const;
 
@@ -51,6 +55,9 @@ public:
     [[nodiscard]] Status behind_kept(Status status, Completion* completion);
     // The user's, if this is a stand-in.
     [[nodiscard]] static Completion* original(Completion* completion);
+
+    // Whose turn it is, for recover() and the program: whoever calls recover() takes it.
+    mp_turn_t turn{};
 
     // -- What others read
     std::uint64_t turns = 0, kept = 0; // ever

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 
 #include "uct_mp/channel/core.h"
 #include "uct_mp/channel/settling.h"
@@ -36,6 +37,27 @@ inline constexpr unsigned kFewBytes = 32;
         ends(std::uint32_t{});
     else
         for (unsigned i = 0; i < length; ++i) to[i] = static_cast<const std::byte*>(from)[i];
+}
+
+// -- A call of the program
+
+// Its entry and its exit, where a thread takes turns with the program. Where it has to wait for the thread, it goes on
+// in a function of its own: so none of its registers has to survive a call.
+// (Written without an object whose destructor leaves: compilers keep that in memory.) `call`: the same without marks.
+template <auto call, class... Arguments>
+[[gnu::noinline, gnu::cold]] auto wait_and_call(Channel& channel, Arguments... arguments) {
+    mp_turn_wait(&channel.core->progress.beside.turn);
+    return call(channel, arguments...);
+}
+template <bool marked, auto call, class Body, class... Arguments>
+[[gnu::always_inline]] inline auto in_turn(Channel& channel, const Body& body, Arguments... arguments) {
+    Core& core = *channel.core;
+    if constexpr (!marked) return body(core);
+    mp_turn_t* const turn = &core.progress.beside.turn;
+    const bool waits = mp_turn_begin(turn);
+    const auto result = waits ? wait_and_call<call>(channel, arguments...) : body(core);
+    mp_turn_leave(turn);
+    return result;
 }
 
 // -- Sending

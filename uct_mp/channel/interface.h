@@ -154,6 +154,10 @@ public:
     virtual void peer_failed(Channel& channel, Status status) = 0;
     // This descriptor replaces one of control_fds(), which is closed. With the lock held.
     virtual void new_control_fd(int) {}
+    // So have some of Beside::fault_fds() and hearsay_fds().
+    virtual void new_fault_fds() {}
+    // Something is to be recovered: Beside goes on with it if the program makes no call. Told again and again.
+    virtual void recover_soon() {}
 };
 
 struct Limits {                           // bytes; what one operation may carry
@@ -164,7 +168,38 @@ struct Limits {                           // bytes; what one operation may carry
     std::size_t max_rdma; // zcopy
 };
 
-class Interface {
+// Operations. no_resource: nothing has happened, see want_room(). ok: done with the caller's memory; in_progress:
+// `completion` will be called (it may be null). Lengths must be within limits() (checked by assertion only). They
+// belong to the channel, whichever interface they are called on.
+//
+// `marked`: each marks its entry and its exit for a thread that takes turns with the program (Beside::turn): some
+// ten instructions. Interface's own are not marked, and its other functions never are: their caller does so.
+template <bool marked> struct Calls {
+    static Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                           unsigned length);
+    static Status am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count);
+    static ssize_t am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg); // bytes or Status
+    static Status am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
+                           const Iov* iov, std::size_t count, Completion* completion);
+    static Status put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
+                            const verbs::RemoteKeys& keys);
+    static ssize_t put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
+                             const verbs::RemoteKeys& keys);
+    static Status put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                            const verbs::RemoteKeys& keys, Completion* completion);
+    static Status get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
+                            const verbs::RemoteKeys& keys, Completion* completion);
+    static Status get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                            const verbs::RemoteKeys& keys, Completion* completion);
+    // width: 4 or 8. Post: without result.
+    static Status atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
+                              const verbs::RemoteKeys& keys);
+    static Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                               std::uint64_t compare, void* result, std::uint64_t remote, const verbs::RemoteKeys& keys,
+                               Completion* completion);
+};
+
+class Interface : public Calls<false> {
 public:
     // `devices`, `services`, `events`, `keys`, `handlers` (kAmIds entries) must outlive it. On failure `error` is one
     // line.
@@ -188,30 +223,6 @@ public:
     [[nodiscard]] Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     void detach(Channel& channel);
 
-    // Operations. no_resource: nothing has happened, see want_room(). ok: done with the caller's memory. in_progress:
-    // `completion` will be called (it may be null). Lengths must be within limits() (checked by assertion only).
-    static Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
-                           unsigned length);
-    static Status am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count);
-    static ssize_t am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg); // bytes or Status
-    static Status am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
-                           const Iov* iov, std::size_t count, Completion* completion);
-    static Status put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
-                            const verbs::RemoteKeys& keys);
-    static ssize_t put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
-                             const verbs::RemoteKeys& keys);
-    static Status put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                            const verbs::RemoteKeys& keys, Completion* completion);
-    static Status get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
-                            const verbs::RemoteKeys& keys, Completion* completion);
-    static Status get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                            const verbs::RemoteKeys& keys, Completion* completion);
-    // width: 4 or 8 bytes. atomic_post has no result.
-    static Status atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
-                              const verbs::RemoteKeys& keys);
-    static Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
-                               std::uint64_t compare, void* result, std::uint64_t remote, const verbs::RemoteKeys& keys,
-                               Completion* completion);
     static Status fence(Channel& channel);
     // Completes puts and atomics at the peer, and everything else locally. ok: nothing was outstanding. The puts are
     // then visible at the peer to all who learn of it, over whatever adapter.

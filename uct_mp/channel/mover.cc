@@ -378,47 +378,51 @@ Status Mover::put_short_chosen(Channel& channel, const void* buffer, unsigned le
     return Status::ok;
 }
 
-Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
-                            const verbs::RemoteKeys& rkeys) {
-    Core& m = *channel.core;
-    if (length == 0) [[unlikely]] // `rkeys` may be empty, so it is not looked at
-        return channel.gates & gate::failed ? m.failures.refusal(channel) : Status::ok;
-    const verbs::RemoteKeys* keys = &rkeys;
-    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
-        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
-    }
-    if (!channel.wiring.only) return m.mover.put_short_chosen(channel, buffer, length, remote, *keys);
-    if (!channel.wiring.only->room()) [[unlikely]]
-        return Status::no_resource;
-    Buffer* const bounce = m.small.get();
-    if (!bounce) [[unlikely]]
-        return Status::no_resource;
-    copy_short(bounce->data(), buffer, length);
-    m.mover.put_copied_sole<Fits::yes>(channel, *channel.wiring.only, *bounce, length, remote, *keys);
-    return Status::ok;
+template <bool marked> Status Calls<marked>::put_short(Channel& channel, const void* buffer, unsigned length,
+                                                       std::uint64_t remote, const verbs::RemoteKeys& rkeys) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        if (length == 0) [[unlikely]] // `rkeys` may be empty, so it is not looked at
+            return channel.gates & gate::failed ? m.failures.refusal(channel) : Status::ok;
+        const verbs::RemoteKeys* keys = &rkeys;
+        if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+            if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
+        }
+        if (!channel.wiring.only) return m.mover.put_short_chosen(channel, buffer, length, remote, *keys);
+        if (!channel.wiring.only->room()) [[unlikely]]
+            return Status::no_resource;
+        Buffer* const bounce = m.small.get();
+        if (!bounce) [[unlikely]]
+            return Status::no_resource;
+        copy_short(bounce->data(), buffer, length);
+        m.mover.put_copied_sole<Fits::yes>(channel, *channel.wiring.only, *bounce, length, remote, *keys);
+        return Status::ok;
+    };
+    return in_turn<marked, Calls<false>::put_short>(channel, body, buffer, length, remote, std::cref(rkeys));
 }
 
-ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
-                             const verbs::RemoteKeys& rkeys) {
-    Core& m = *channel.core;
-    const verbs::RemoteKeys* keys = &rkeys;
-    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
-        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok)
-            return static_cast<ssize_t>(status);
-    }
-    // Packing can't be undone, so everything that may fail comes first.
-    const PathIndex path = m.mover.lane_of_puts(channel);
-    if (path == kNoPath) [[unlikely]]
-        return static_cast<ssize_t>(Status::no_resource);
-    Buffer* bounce = m.large.get();
-    if (!bounce) return static_cast<ssize_t>(Status::no_resource);
-    const std::size_t length = pack(bounce->data(), arg);
-    if (length == 0) {
-        m.large.put(bounce);
-        return 0;
-    }
-    m.mover.put_copied(channel, *bounce, static_cast<std::uint32_t>(length), remote, *keys, path);
-    return static_cast<ssize_t>(length);
+template <bool marked> ssize_t Calls<marked>::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
+                                                        const verbs::RemoteKeys& rkeys) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->ssize_t {
+        const verbs::RemoteKeys* keys = &rkeys;
+        if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+            if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok)
+                return static_cast<ssize_t>(status);
+        }
+        // Packing can't be undone, so everything that may fail comes first.
+        const PathIndex path = m.mover.lane_of_puts(channel);
+        if (path == kNoPath) [[unlikely]]
+            return static_cast<ssize_t>(Status::no_resource);
+        Buffer* bounce = m.large.get();
+        if (!bounce) return static_cast<ssize_t>(Status::no_resource);
+        const std::size_t length = pack(bounce->data(), arg);
+        if (length == 0) {
+            m.large.put(bounce);
+            return 0;
+        }
+        m.mover.put_copied(channel, *bounce, static_cast<std::uint32_t>(length), remote, *keys, path);
+        return static_cast<ssize_t>(length);
+    };
+    return in_turn<marked, Calls<false>::put_bcopy>(channel, body, pack, arg, remote, std::cref(rkeys));
 }
 
 template <bool read> [[gnu::always_inline]] inline Status Mover::zcopy(Channel& channel, const Iov* iov,
@@ -439,37 +443,35 @@ template <bool read> [[gnu::always_inline]] inline Status Mover::zcopy(Channel& 
     return m.mover.rdma(channel, *work);
 }
 
-Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                            const verbs::RemoteKeys& rkeys, Completion* completion) {
-    return Mover::zcopy<false>(channel, iov, count, remote, rkeys, completion);
+template <bool marked> Status Calls<marked>::put_zcopy(Channel& channel, const Iov* iov, std::size_t count,
+                                                       std::uint64_t remote, const verbs::RemoteKeys& rkeys,
+                                                       Completion* completion) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        return m.mover.zcopy<false>(channel, iov, count, remote, rkeys, completion);
+    };
+    return in_turn<marked, Calls<false>::put_zcopy>(channel, body, iov, count, remote, std::cref(rkeys), completion);
 }
 
-Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                            const verbs::RemoteKeys& rkeys, Completion* completion) {
-    return Mover::zcopy<true>(channel, iov, count, remote, rkeys, completion);
+template <bool marked> Status Calls<marked>::get_zcopy(Channel& channel, const Iov* iov, std::size_t count,
+                                                       std::uint64_t remote, const verbs::RemoteKeys& rkeys,
+                                                       Completion* completion) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        return m.mover.zcopy<true>(channel, iov, count, remote, rkeys, completion);
+    };
+    return in_turn<marked, Calls<false>::get_zcopy>(channel, body, iov, count, remote, std::cref(rkeys), completion);
 }
 
-Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
-                            const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Core& m = *channel.core;
-    const verbs::RemoteKeys* keys = &rkeys;
-    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
-        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
-    }
-    if (channel.wiring.only && !channel.wiring.only->room()) [[unlikely]]
-        return Status::no_resource;
-    if (length == 0) return Status::ok;
-    Buffer* bounce = m.large.get();
-    if (!bounce) return Status::no_resource;
-    Work* work = m.works.new_work(channel, WorkKind::get_bcopy, completion);
-    work->bounce = bounce;
-    work->local[work->pieces++] = {bounce->address(), length, bounce->lkey};
-    work->transfer.size = length;
-    work->remote = remote;
-    work->keys = *keys;
-    work->unpack = unpack;
-    work->unpack_arg = arg;
-    return m.mover.rdma(channel, *work);
-}
+template Status Calls<false>::put_short(Channel&, const void*, unsigned, std::uint64_t, const verbs::RemoteKeys&);
+template Status Calls<true>::put_short(Channel&, const void*, unsigned, std::uint64_t, const verbs::RemoteKeys&);
+template ssize_t Calls<false>::put_bcopy(Channel&, PackFn, void*, std::uint64_t, const verbs::RemoteKeys&);
+template ssize_t Calls<true>::put_bcopy(Channel&, PackFn, void*, std::uint64_t, const verbs::RemoteKeys&);
+template Status Calls<false>::put_zcopy(Channel&, const Iov*, std::size_t, std::uint64_t, const verbs::RemoteKeys&,
+                                        Completion*);
+template Status Calls<true>::put_zcopy(Channel&, const Iov*, std::size_t, std::uint64_t, const verbs::RemoteKeys&,
+                                       Completion*);
+template Status Calls<false>::get_zcopy(Channel&, const Iov*, std::size_t, std::uint64_t, const verbs::RemoteKeys&,
+                                        Completion*);
+template Status Calls<true>::get_zcopy(Channel&, const Iov*, std::size_t, std::uint64_t, const verbs::RemoteKeys&,
+                                       Completion*);
 
 } // namespace ucx_mp::channel

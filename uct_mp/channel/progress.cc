@@ -66,8 +66,10 @@ unsigned Progress::serve(unsigned n, bool look) {
         count_look(n);
     if (until_control_ == 0 || core_.attention.load(std::memory_order_relaxed) || look) [[unlikely]]
         n += attend(n);
-    if (core_.alert) [[unlikely]]
+    if (core_.alert) [[unlikely]] {
         core_.observer->step();
+        if (core_.alert && core_.config.recovery.thread && !beside.active()) core_.events.recover_soon();
+    }
     if (core_.recovery_steps) [[unlikely]]
         n += std::exchange(core_.recovery_steps, 0);
     if (core_.due) {

@@ -224,4 +224,38 @@ void Mover::pull_due() {
     }
 }
 
+// -- A call that pulls a few bytes
+
+template <bool marked> Status Calls<marked>::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length,
+                                                       std::uint64_t remote, const verbs::RemoteKeys& rkeys,
+                                                       Completion* completion) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        const verbs::RemoteKeys* keys = &rkeys;
+        if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+            if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
+        }
+        if (channel.wiring.only && !channel.wiring.only->room()) [[unlikely]]
+            return Status::no_resource;
+        if (length == 0) return Status::ok;
+        Buffer* bounce = m.large.get();
+        if (!bounce) return Status::no_resource;
+        Work* work = m.works.new_work(channel, WorkKind::get_bcopy, completion);
+        work->bounce = bounce;
+        work->local[work->pieces++] = {bounce->address(), length, bounce->lkey};
+        work->transfer.size = length;
+        work->remote = remote;
+        work->keys = *keys;
+        work->unpack = unpack;
+        work->unpack_arg = arg;
+        return m.mover.rdma(channel, *work);
+    };
+    return in_turn<marked, Calls<false>::get_bcopy>(channel, body, unpack, arg, length, remote, std::cref(rkeys),
+                                                    completion);
+}
+
+template Status Calls<false>::get_bcopy(Channel&, UnpackFn, void*, std::size_t, std::uint64_t, const verbs::RemoteKeys&,
+                                        Completion*);
+template Status Calls<true>::get_bcopy(Channel&, UnpackFn, void*, std::size_t, std::uint64_t, const verbs::RemoteKeys&,
+                                       Completion*);
+
 } // namespace ucx_mp::channel

@@ -399,70 +399,94 @@ Status Sender::am_short_sole(Channel& channel, std::uint8_t id, std::uint64_t he
     return Status::ok;
 }
 
-Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
-                           unsigned length) {
-    if (channel.gates) [[unlikely]] {
-        if (channel.gates == gate::ring && !channel.wiring.only)
-            return Sender::am_short_ring(channel, id, header, payload, length);
-        return Sender::am_short_any(channel, id, header, payload, length);
-    }
-    if (channel.wiring.only) {
-        // Most messages are short. Those are sent here, with no call but the one that posts.
-        static_assert(kHeader + sizeof header + kFewBytes <= 256);
-        std::uint32_t sent;
-        if (length <= kFewBytes && channel.core->sender.active_message_sole<Fits::one_packet>(
-                                       channel, channel.core->small, id, FewBytes{header, payload, length}, sent))
-            [[likely]]
-            return Status::ok;
-        return Sender::am_short_sole(channel, id, header, payload, length);
-    }
-    if (channel.wiring.by_lane) return Sender::am_short_lane<false>(channel, id, header, payload, length);
-    return Sender::am_short_lane<true>(channel, id, header, payload, length);
-}
-
-Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
-    Core& m = *channel.core;
-    const auto size = static_cast<std::uint32_t>(total_length(iov, count));
-    const auto fill = [=](std::byte* to) {
-        for (std::size_t i = 0; i < count; ++i) {
-            if (iov[i].length) std::memcpy(to, iov[i].buffer, iov[i].length);
-            to += iov[i].length;
+template <bool marked> Status Calls<marked>::am_short(Channel& channel, std::uint8_t id, std::uint64_t header,
+                                                      const void* payload, unsigned length) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        if (channel.gates) [[unlikely]] {
+            if (channel.gates == gate::ring && !channel.wiring.only)
+                return Sender::am_short_ring(channel, id, header, payload, length);
+            return Sender::am_short_any(channel, id, header, payload, length);
         }
-        return size;
+        if (channel.wiring.only) {
+            // Most messages are short. Those are sent here, with no call but the one that posts.
+            static_assert(kHeader + sizeof header + kFewBytes <= 256);
+            Core& core = marked ? m : *channel.core; // not read sooner
+            std::uint32_t sent;
+            if (length <= kFewBytes && core.sender.active_message_sole<Fits::one_packet>(
+                                           channel, core.small, id, FewBytes{header, payload, length}, sent)) [[likely]]
+                return Status::ok;
+            return Sender::am_short_sole(channel, id, header, payload, length);
+        }
+        if (channel.wiring.by_lane) return Sender::am_short_lane<false>(channel, id, header, payload, length);
+        return Sender::am_short_lane<true>(channel, id, header, payload, length);
     };
-    return status_of(m.sender.send_message<Fits::yes>(channel, m.small, id, size, fill));
+    return in_turn<marked, Calls<false>::am_short>(channel, body, id, header, payload, length);
 }
 
-ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
-    Core& m = *channel.core;
-    const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
-    // The size is known only after packing, which cannot be undone. So the path is chosen first, and its account is
-    // corrected later.
-    return m.sender.send_message<Fits::maybe>(channel, m.large, id, 0, fill);
+template <bool marked>
+Status Calls<marked>::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        const auto size = static_cast<std::uint32_t>(total_length(iov, count));
+        const auto fill = [=](std::byte* to) {
+            for (std::size_t i = 0; i < count; ++i) {
+                if (iov[i].length) std::memcpy(to, iov[i].buffer, iov[i].length);
+                to += iov[i].length;
+            }
+            return size;
+        };
+        return status_of(m.sender.send_message<Fits::yes>(channel, m.small, id, size, fill));
+    };
+    return in_turn<marked, Calls<false>::am_short_iov>(channel, body, id, iov, count);
 }
 
-Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
-                           const Iov* iov, std::size_t count, Completion* completion) {
-    Core& m = *channel.core;
-    const auto whole = static_cast<std::uint32_t>(header_length + total_length(iov, count));
-    if ((channel.gates & gate::parts) && whole > channel.connection.peer_segment) [[unlikely]]
-        return m.parts.am_zcopy_parts(channel, id, header, header_length, iov, count);
-    Sender::Start start;
-    const std::uint32_t size = kHeader + header_length;
-    if (const Status status = m.sender.start_message(channel, m.small, kHeader + whole, start); status != Status::ok)
-        return status;
-    if (header_length) std::memcpy(start.buffer->data() + kHeader, header, header_length);
-    Work* work = m.works.new_work(channel, WorkKind::message, completion);
-    work->open = 2; // until the send has completed, and the message is acknowledged: then no replay needs the memory
-    work->pieces = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        if (!iov[i].length) continue;
-        work->local[work->pieces++] = {reinterpret_cast<std::uint64_t>(iov[i].buffer), iov[i].length,
-                                       iov[i].memory->lkey.data()};
-    }
-    start.buffer->work = work;
-    m.sender.finish_pieces(channel, start, id, size);
-    return Status::in_progress;
+template <bool marked> ssize_t Calls<marked>::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->ssize_t {
+        const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
+        // The size is known only after packing, which cannot be undone. So the path is chosen first, and its account
+        // is corrected later.
+        return m.sender.send_message<Fits::maybe>(channel, m.large, id, 0, fill);
+    };
+    return in_turn<marked, Calls<false>::am_bcopy>(channel, body, id, pack, arg);
 }
+
+template <bool marked> Status Calls<marked>::am_zcopy(Channel& channel, std::uint8_t id, const void* header,
+                                                      unsigned header_length, const Iov* iov, std::size_t count,
+                                                      Completion* completion) {
+    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
+        const auto whole = static_cast<std::uint32_t>(header_length + total_length(iov, count));
+        if ((channel.gates & gate::parts) && whole > channel.connection.peer_segment) [[unlikely]]
+            return m.parts.am_zcopy_parts(channel, id, header, header_length, iov, count);
+        Sender::Start start;
+        const std::uint32_t size = kHeader + header_length;
+        if (const Status status = m.sender.start_message(channel, m.small, kHeader + whole, start);
+            status != Status::ok)
+            return status;
+        if (header_length) std::memcpy(start.buffer->data() + kHeader, header, header_length);
+        Work* work = m.works.new_work(channel, WorkKind::message, completion);
+        // Until the send has completed, and the message is acknowledged: then no replay needs the memory.
+        work->open = 2;
+        work->pieces = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            if (!iov[i].length) continue;
+            work->local[work->pieces++] = {reinterpret_cast<std::uint64_t>(iov[i].buffer), iov[i].length,
+                                           iov[i].memory->lkey.data()};
+        }
+        start.buffer->work = work;
+        m.sender.finish_pieces(channel, start, id, size);
+        return Status::in_progress;
+    };
+    return in_turn<marked, Calls<false>::am_zcopy>(channel, body, id, header, header_length, iov, count, completion);
+}
+
+template Status Calls<false>::am_short(Channel&, std::uint8_t, std::uint64_t, const void*, unsigned);
+template Status Calls<true>::am_short(Channel&, std::uint8_t, std::uint64_t, const void*, unsigned);
+template Status Calls<false>::am_short_iov(Channel&, std::uint8_t, const Iov*, std::size_t);
+template Status Calls<true>::am_short_iov(Channel&, std::uint8_t, const Iov*, std::size_t);
+template ssize_t Calls<false>::am_bcopy(Channel&, std::uint8_t, PackFn, void*);
+template ssize_t Calls<true>::am_bcopy(Channel&, std::uint8_t, PackFn, void*);
+template Status Calls<false>::am_zcopy(Channel&, std::uint8_t, const void*, unsigned, const Iov*, std::size_t,
+                                       Completion*);
+template Status Calls<true>::am_zcopy(Channel&, std::uint8_t, const void*, unsigned, const Iov*, std::size_t,
+                                      Completion*);
 
 } // namespace ucx_mp::channel

@@ -84,7 +84,7 @@ public:
     std::vector<Channel*> acks_due;
 
 private:
-    friend class Interface; // am_short()
+    template <bool> friend struct Calls; // am_short()
     Status start_ring(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     [[gnu::noinline]] void finish_other(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                         std::uint32_t length, std::uint8_t flags);

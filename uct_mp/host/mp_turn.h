@@ -1,6 +1,6 @@
 /*
- * Whose turn it is: the program, or a thread beside it, as the progress thread of the MPI modules
- * (pml_glue/core/async). One of them is inside at a time.
+ * Whose turn it is: the program, or a thread beside it. One of them is inside at a time. Two have such a thread: the
+ * MPI modules (pml_glue/core/async, progress) and an interface of the transport (ucx/background.h, recovery).
  *
  * The program pays two additions and a comparison per call: no lock, no locked instruction. It adds to `calls` when it
  * enters and then looks at `attention`. The thread sets `attention`, makes every processor of the process pass a
@@ -31,34 +31,47 @@ enum {
 typedef struct mp_turn {
     uint64_t calls;           /* number of calls << 8 | depth. Written by the program only */
     uint32_t attention;       /* written by both, atomically; read by the program plainly */
-    void (*tell)(void* core); /* tells the program the thread's results */
+    void (*tell)(void* core); /* tells the program the thread's results; may be null */
     void* core;
 } mp_turn_t;
 
 /* The program has entered and seen `attention`: waits until the thread has left, and tells its news. */
 __attribute__((visibility("default"))) void mp_turn_wait(mp_turn_t* turn);
 
-#if defined __SANITIZE_THREAD__ || !(defined __x86_64__ || defined __i386__)
-#define MP_TURN_SET(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELEASE) /* sanitizers understand it */
-#define MP_TURN_GET(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
-#else /* one instruction each */
-#define MP_TURN_SET(word, value) ((word) = (value))
-#define MP_TURN_GET(word) (word)
-#endif
-
 static inline unsigned mp_turn_depth(const mp_turn_t* turn) { return (unsigned)turn->calls & MP_TURN_DEPTH; }
 
-static inline void mp_turn_enter(mp_turn_t* turn) {
-    MP_TURN_SET(turn->calls, turn->calls + MP_TURN_CALL);
-    __atomic_signal_fence(
-        __ATOMIC_SEQ_CST); /* the compiler keeps the order; membarrier() makes the processor keep it */
-    if (__builtin_expect(MP_TURN_GET(turn->attention) != 0, 0)) mp_turn_wait(turn);
+/* The compiler keeps the order; membarrier() makes the processor keep it. */
+#if defined __x86_64__ && !defined __SANITIZE_THREAD__
+/* Two instructions and one. Compilers make more of it. True: mp_turn_wait() follows. */
+static inline __attribute__((always_inline)) bool mp_turn_begin(mp_turn_t* turn) {
+    bool attention;
+    __asm__ volatile("addq %[call], %[calls]\n\tcmpl $0, %[attention]"
+                     : [calls] "+m"(turn->calls), "=@ccne"(attention)
+                     : [call] "e"(MP_TURN_CALL), [attention] "m"(turn->attention)
+                     : "memory");
+    return attention;
+}
+
+static inline __attribute__((always_inline)) void mp_turn_leave(mp_turn_t* turn) {
+    __asm__ volatile("subq $1, %0" : "+m"(turn->calls) : : "memory", "cc");
+}
+#else
+static inline bool mp_turn_begin(mp_turn_t* turn) {
+    __atomic_store_n(&turn->calls, turn->calls + MP_TURN_CALL, __ATOMIC_RELEASE);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    const bool attention = __atomic_load_n(&turn->attention, __ATOMIC_RELAXED) != 0;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return attention;
 }
 
 static inline void mp_turn_leave(mp_turn_t* turn) {
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    MP_TURN_SET(turn->calls, turn->calls - 1);
+    __atomic_store_n(&turn->calls, turn->calls - 1, __ATOMIC_RELEASE);
+}
+#endif
+
+static inline void mp_turn_enter(mp_turn_t* turn) {
+    if (__builtin_expect(mp_turn_begin(turn), 0)) mp_turn_wait(turn);
 }
 
 #ifdef __cplusplus

@@ -49,5 +49,5 @@ extern "C" void mp_turn_wait(mp_turn_t* turn) {
     }
     if (!(words.attention() & MP_TURN_NEWS)) return;
     words.clear(MP_TURN_NEWS);
-    turn->tell(turn->core);
+    if (turn->tell) turn->tell(turn->core);
 }

@@ -50,8 +50,36 @@ inline void give(Words& words) {
     words.clear(MP_TURN_TAKEN);
 }
 
+// The program's side, for a scope.
+class Inside {
+public:
+    [[gnu::always_inline]] explicit Inside(mp_turn_t& turn) : turn_(turn) { mp_turn_enter(&turn_); }
+    [[gnu::always_inline]] ~Inside() { mp_turn_leave(&turn_); }
+    Inside(const Inside&) = delete;
+
+private:
+    mp_turn_t& turn_;
+};
+
 // Whoever holds it is waited for by a fork(): the child has no such thread, and would find a turn that never ends. Held
 // for a turn by the thread that has it.
 [[nodiscard]] std::mutex& forks_wait_for();
+
+// A turn, for a scope, with that held. Tried once, as take().
+class Taken {
+public:
+    explicit Taken(Words words) : words_(words), held_(forks_wait_for(), std::try_to_lock) {
+        if (held_.owns_lock() && !take(words_)) held_.unlock();
+    }
+    ~Taken() {
+        if (held_.owns_lock()) give(words_);
+    }
+    Taken(const Taken&) = delete;
+    explicit operator bool() const { return held_.owns_lock(); }
+
+private:
+    Words words_;
+    std::unique_lock<std::mutex> held_;
+};
 
 } // namespace ucx_mp::turn

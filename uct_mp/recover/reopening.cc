@@ -228,7 +228,10 @@ void Reopening::watch_descriptors(unsigned device) {
     const int control_fd = core_.control->event_fds()[device];
     if (core_.config.background) {
         core_.events.new_control_fd(control_fd);
-        if (core_.config.recovery.thread) (void)core_.adapters[device].tell_failures();
+        if (core_.config.recovery.thread) {
+            core_.events.new_fault_fds();
+            (void)core_.adapters[device].tell_failures();
+        }
         (void)core_.control->arm(); // the next poll finds what has come already
     } else if (core_.rounds.event_fd >= 0) {
         core_.rounds.watch_descriptor(control_fd);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "uct_mp/channel/statistics.h"
+#include "uct_mp/host/turn.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/iface.h"
 
@@ -27,6 +28,7 @@ extern "C" __attribute__((visibility("default"))) ucs_status_t uct_mp_ep_set_hin
     static_assert(UCT_MP_HINT_ONE_SIDED_EPOCH == static_cast<int>(schedule::TrafficHint::one_sided_epoch));
     if (!ours(ep)) return UCS_ERR_UNSUPPORTED;
     if (static_cast<unsigned>(hint) > UCT_MP_HINT_ONE_SIDED_EPOCH) return UCS_ERR_INVALID_PARAM;
+    const turn::Inside inside(Iface::of(ep->iface).turn());
     Ep& e = Ep::of(ep);
     e.core->set_hint(*e.channel, static_cast<schedule::TrafficHint>(hint));
     return UCS_OK;
@@ -45,6 +47,7 @@ uct_mp_ep_query_paths(uct_ep_h ep, uct_mp_path_t* paths, size_t path_size, unsig
     if (!ours(ep)) return UCS_ERR_UNSUPPORTED;
     if (!count || (*count && !paths)) return UCS_ERR_INVALID_PARAM;
     return guard("querying paths", [&] {
+        const turn::Inside inside(Iface::of(ep->iface).turn());
         const Ep& e = Ep::of(ep);
         channel::Interface::Statistics statistics;
         e.core->statistics(statistics);

@@ -1,5 +1,9 @@
 // The asynchronous side: UCX's async thread waits for control messages and timers, and calls the core with the worker's
 // async context blocked.
+//
+// It recovers as well while the program makes no call. Whoever tells of a fault wakes it: a failed send, a port, an
+// adapter, the peer, or progress that has begun to recover. Then it asks for a turn (host/turn.h), again and again
+// while the program is inside, and takes turns until there is nothing more to be done.
 #pragma once
 
 #include "uct_mp/channel/interface.h"
@@ -12,18 +16,27 @@ public:
     Background() = default;
     Background(const Background&) = delete;
     ~Background() { close(); }
+    // `recovers`: the program's calls mark Beside::turn; else only peers are answered.
     // `services` has an asynchronous side; both outlive this, or close()
     // is called before. False: it is impossible, and a line says why.
-    [[nodiscard]] bool open(channel::Interface& core, UcxServices& services);
-    bool watch(int fd); // watches this one, too
-    void close();       // waits for a call that is under way
+    [[nodiscard]] bool open(channel::Interface& core, UcxServices& services, bool recovers);
+    bool watch(int fd);  // watches this one, too
+    bool watch_faults(); // ... and what tells that something is to be recovered; those that it watches already stay
+    void close();        // waits for a call that is under way
 
 private:
     static void serve(int id, ucs_event_set_types_t events, void* self);
+    [[nodiscard]] bool fault_was_told();
+    void recover(bool told);
 
     channel::Interface* core_ = nullptr;
     UcxServices* services_ = nullptr;
     int fd_ = -1; // the async thread waits for it
+    bool recovers_ = false;
+    Nanos due_ = 0; // when it asks for a turn; 0: it need not
+    Nanos pause_ = 0;
+    std::uint64_t seen_ = 0;    // mp_turn_t::calls at the last look: a program that has made none since is outside
+    Services::Timer timer_ = 0; // for due_
 };
 
 } // namespace ucx_mp::face

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "uct_mp/channel/beside.h"
 #include "uct_mp/ucx/iface.h"
 
 namespace ucx_mp::face::ep {
@@ -15,42 +16,47 @@ const verbs::RemoteKeys& keys(uct_rkey_t rkey) { return *reinterpret_cast<const 
 // Operations that name memory of the caller's, and flushes, of an endpoint that is not the first
 // of its channel. They are functions of their own, so that the usual case is one comparison.
 template <class Operation> Status tagged(Ep& e, uct_completion_t* completion, const Operation& operation) {
+    const turn::Inside inside(channel::beside(*e.core).turn);
     channel::Completion* const tag = e.core->tag(to_core(completion), e.origin);
     const Status status = operation(tag);
     if (status != Status::in_progress) e.core->untag(tag);
     return status;
 }
 
-[[gnu::noinline]] ucs_status_t am_zcopy_tagged(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length,
-                                               const uct_iov_t* iov, std::size_t count, uct_completion_t* completion) {
+template <bool marked> [[gnu::noinline]] ucs_status_t am_zcopy_tagged(uct_ep_h ep, std::uint8_t id, const void* header,
+                                                                      unsigned header_length, const uct_iov_t* iov,
+                                                                      std::size_t count, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Interface::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, tag);
+        return channel::Calls<marked>::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, tag);
     }));
 }
 
-[[gnu::noinline]] ucs_status_t put_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count,
-                                                std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
+template <bool marked> [[gnu::noinline]] ucs_status_t put_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov,
+                                                                       std::size_t count, std::uint64_t remote,
+                                                                       uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
+        return channel::Calls<marked>::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
     }));
 }
 
-[[gnu::noinline]] ucs_status_t get_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count,
-                                                std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
+template <bool marked> [[gnu::noinline]] ucs_status_t get_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov,
+                                                                       std::size_t count, std::uint64_t remote,
+                                                                       uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
+        return channel::Calls<marked>::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
     }));
 }
 
-[[gnu::noinline]] ucs_status_t get_bcopy_tagged(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg,
-                                                std::size_t length, std::uint64_t remote, uct_rkey_t rkey,
-                                                uct_completion_t* completion) {
+template <bool marked> [[gnu::noinline]] ucs_status_t get_bcopy_tagged(uct_ep_h ep, uct_unpack_callback_t unpack,
+                                                                       void* arg, std::size_t length,
+                                                                       std::uint64_t remote, uct_rkey_t rkey,
+                                                                       uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), tag);
+        return channel::Calls<marked>::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), tag);
     }));
 }
 
@@ -85,160 +91,179 @@ template <class Operation> [[gnu::noinline]] ucs_status_t with_elements(uct_ep_h
 
 } // namespace
 
-ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length) {
+template <bool marked> ucs_status_t Calls<marked>::am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header,
+                                                            const void* payload, unsigned length) {
     Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::am_short(*e.channel, id, header, payload, length));
+    return to_ucs(channel::Calls<marked>::am_short(*e.channel, id, header, payload, length));
 }
 
-ucs_status_t am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count) {
+template <bool marked>
+ucs_status_t Calls<marked>::am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count) {
     Ep& e = Ep::of(ep);
     if (!is_plain(iov, count)) [[unlikely]]
         return with_elements(ep, iov, count,
                              [&](const uct_iov_t* all, std::size_t n) { return am_short_iov(ep, id, all, n); });
-    return to_ucs(channel::Interface::am_short_iov(*e.channel, id, to_core(iov), count));
+    return to_ucs(channel::Calls<marked>::am_short_iov(*e.channel, id, to_core(iov), count));
 }
 
-ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* arg, unsigned) {
+template <bool marked>
+ssize_t Calls<marked>::am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* arg, unsigned) {
     Ep& e = Ep::of(ep);
-    return channel::Interface::am_bcopy(*e.channel, id, pack, arg);
+    return channel::Calls<marked>::am_bcopy(*e.channel, id, pack, arg);
 }
 
-ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length, const uct_iov_t* iov,
-                      std::size_t count, unsigned flags, uct_completion_t* completion) {
+template <bool marked> ucs_status_t Calls<marked>::am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header,
+                                                            unsigned header_length, const uct_iov_t* iov,
+                                                            std::size_t count, unsigned flags,
+                                                            uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (!is_plain(iov, count)) [[unlikely]]
         return with_elements(ep, iov, count, [&](const uct_iov_t* all, std::size_t n) {
             return am_zcopy(ep, id, header, header_length, all, n, flags, completion);
         });
     if (e.origin) [[unlikely]]
-        return am_zcopy_tagged(ep, id, header, header_length, iov, count, completion);
-    return to_ucs(
-        channel::Interface::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, to_core(completion)));
+        return am_zcopy_tagged<marked>(ep, id, header, header_length, iov, count, completion);
+    return to_ucs(channel::Calls<marked>::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count,
+                                                   to_core(completion)));
 }
 
 namespace {
 
 // A write or read of no bytes. Memory of no bytes has no key in UCX, and its own transports do not look at it then.
-[[gnu::noinline]] ucs_status_t move_nothing(Ep& e) {
+template <bool marked> [[gnu::noinline]] ucs_status_t move_nothing(Ep& e) {
     static constexpr verbs::RemoteKeys kNone{};
-    return to_ucs(channel::Interface::put_short(*e.channel, nullptr, 0, 0, kNone));
+    return to_ucs(channel::Calls<marked>::put_short(*e.channel, nullptr, 0, 0, kNone));
 }
 
+template <bool marked>
 [[gnu::noinline]] ssize_t put_bcopy_without_key(uct_ep_h ep, uct_pack_callback_t pack, void* arg) {
-    if (const ucs_status_t status = move_nothing(Ep::of(ep)); status != UCS_OK) return status;
+    if (const ucs_status_t status = move_nothing<marked>(Ep::of(ep)); status != UCS_OK) return status;
     std::vector<std::byte> packed(Iface::of(ep->iface).core().limits().max_bcopy);
     return pack(packed.data(), arg) == 0 ? 0 : UCS_ERR_INVALID_PARAM;
 }
 
+template <bool marked>
 [[gnu::noinline]] ucs_status_t zcopy_without_key(Ep& e, const uct_iov_t* iov, std::size_t count) {
     const auto is_empty = [](const uct_iov_t& piece) { return piece.length == 0 || piece.count == 0; };
-    return std::all_of(iov, iov + count, is_empty) ? move_nothing(e) : UCS_ERR_INVALID_PARAM;
+    return std::all_of(iov, iov + count, is_empty) ? move_nothing<marked>(e) : UCS_ERR_INVALID_PARAM;
 }
 
 } // namespace
 
-ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote, uct_rkey_t rkey) {
+template <bool marked> ucs_status_t Calls<marked>::put_short(uct_ep_h ep, const void* buffer, unsigned length,
+                                                             std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
     if (length == 0) [[unlikely]]
-        return move_nothing(e);
-    return to_ucs(channel::Interface::put_short(*e.channel, buffer, length, remote, keys(rkey)));
+        return move_nothing<marked>(e);
+    return to_ucs(channel::Calls<marked>::put_short(*e.channel, buffer, length, remote, keys(rkey)));
 }
 
-ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_t remote, uct_rkey_t rkey) {
+template <bool marked> ssize_t Calls<marked>::put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg,
+                                                        std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
-        return put_bcopy_without_key(ep, pack, arg);
-    return channel::Interface::put_bcopy(*e.channel, pack, arg, remote, keys(rkey));
+        return put_bcopy_without_key<marked>(ep, pack, arg);
+    return channel::Calls<marked>::put_bcopy(*e.channel, pack, arg, remote, keys(rkey));
 }
 
-ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
-                       uct_completion_t* completion) {
+template <bool marked> ucs_status_t Calls<marked>::put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count,
+                                                             std::uint64_t remote, uct_rkey_t rkey,
+                                                             uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
-        return zcopy_without_key(e, iov, count);
+        return zcopy_without_key<marked>(e, iov, count);
     if (!is_plain(iov, count)) [[unlikely]]
         return with_elements(ep, iov, count, [&](const uct_iov_t* all, std::size_t n) {
             return put_zcopy(ep, all, n, remote, rkey, completion);
         });
     if (e.origin) [[unlikely]]
-        return put_zcopy_tagged(ep, iov, count, remote, rkey, completion);
+        return put_zcopy_tagged<marked>(ep, iov, count, remote, rkey, completion);
     return to_ucs(
-        channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+        channel::Calls<marked>::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
 
-ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
-                       uct_rkey_t rkey, uct_completion_t* completion) {
+template <bool marked> ucs_status_t Calls<marked>::get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg,
+                                                             std::size_t length, std::uint64_t remote, uct_rkey_t rkey,
+                                                             uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
-        return length == 0 ? move_nothing(e) : UCS_ERR_INVALID_PARAM;
+        return length == 0 ? move_nothing<marked>(e) : UCS_ERR_INVALID_PARAM;
     if (e.origin) [[unlikely]]
-        return get_bcopy_tagged(ep, unpack, arg, length, remote, rkey, completion);
+        return get_bcopy_tagged<marked>(ep, unpack, arg, length, remote, rkey, completion);
     return to_ucs(
-        channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
+        channel::Calls<marked>::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
 }
 
-ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
-                       uct_completion_t* completion) {
+template <bool marked> ucs_status_t Calls<marked>::get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count,
+                                                             std::uint64_t remote, uct_rkey_t rkey,
+                                                             uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
-        return zcopy_without_key(e, iov, count);
+        return zcopy_without_key<marked>(e, iov, count);
     if (!is_plain(iov, count)) [[unlikely]]
         return with_elements(ep, iov, count, [&](const uct_iov_t* all, std::size_t n) {
             return get_zcopy(ep, all, n, remote, rkey, completion);
         });
     if (e.origin) [[unlikely]]
-        return get_zcopy_tagged(ep, iov, count, remote, rkey, completion);
+        return get_zcopy_tagged<marked>(ep, iov, count, remote, rkey, completion);
     return to_ucs(
-        channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+        channel::Calls<marked>::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
 
 namespace {
 
-ucs_status_t post(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t remote,
-                  uct_rkey_t rkey) {
+template <bool marked> ucs_status_t post(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value,
+                                         std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::atomic_post(*e.channel, static_cast<channel::AtomicOp>(op), width, value, remote,
-                                                  keys(rkey)));
+    return to_ucs(channel::Calls<marked>::atomic_post(*e.channel, static_cast<channel::AtomicOp>(op), width, value,
+                                                      remote, keys(rkey)));
 }
 
-ucs_status_t fetch(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t compare, void* result,
-                   std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
+template <bool marked> ucs_status_t fetch(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value,
+                                          std::uint64_t compare, void* result, std::uint64_t remote, uct_rkey_t rkey,
+                                          uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     const auto operation = [&](channel::Completion* c) {
-        return channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare,
-                                                result, remote, keys(rkey), c);
+        return channel::Calls<marked>::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value,
+                                                    compare, result, remote, keys(rkey), c);
     };
     return to_ucs(e.origin ? tagged(e, completion, operation) : operation(to_core(completion)));
 }
 
 } // namespace
 
-ucs_status_t atomic32_post(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint64_t remote, uct_rkey_t rkey) {
-    return post(ep, op, 4, value, remote, rkey);
+template <bool marked> ucs_status_t Calls<marked>::atomic32_post(uct_ep_h ep, unsigned op, std::uint32_t value,
+                                                                 std::uint64_t remote, uct_rkey_t rkey) {
+    return post<marked>(ep, op, 4, value, remote, rkey);
 }
 
-ucs_status_t atomic64_post(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t remote, uct_rkey_t rkey) {
-    return post(ep, op, 8, value, remote, rkey);
+template <bool marked> ucs_status_t Calls<marked>::atomic64_post(uct_ep_h ep, unsigned op, std::uint64_t value,
+                                                                 std::uint64_t remote, uct_rkey_t rkey) {
+    return post<marked>(ep, op, 8, value, remote, rkey);
 }
 
-ucs_status_t atomic32_fetch(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint32_t* result, std::uint64_t remote,
-                            uct_rkey_t rkey, uct_completion_t* completion) {
-    return fetch(ep, op, 4, value, 0, result, remote, rkey, completion);
+template <bool marked> ucs_status_t Calls<marked>::atomic32_fetch(uct_ep_h ep, unsigned op, std::uint32_t value,
+                                                                  std::uint32_t* result, std::uint64_t remote,
+                                                                  uct_rkey_t rkey, uct_completion_t* completion) {
+    return fetch<marked>(ep, op, 4, value, 0, result, remote, rkey, completion);
 }
 
-ucs_status_t atomic64_fetch(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t* result, std::uint64_t remote,
-                            uct_rkey_t rkey, uct_completion_t* completion) {
-    return fetch(ep, op, 8, value, 0, result, remote, rkey, completion);
+template <bool marked> ucs_status_t Calls<marked>::atomic64_fetch(uct_ep_h ep, unsigned op, std::uint64_t value,
+                                                                  std::uint64_t* result, std::uint64_t remote,
+                                                                  uct_rkey_t rkey, uct_completion_t* completion) {
+    return fetch<marked>(ep, op, 8, value, 0, result, remote, rkey, completion);
 }
 
-ucs_status_t atomic_cswap32(uct_ep_h ep, std::uint32_t compare, std::uint32_t swap, std::uint64_t remote,
-                            uct_rkey_t rkey, std::uint32_t* result, uct_completion_t* completion) {
-    return fetch(ep, UCT_ATOMIC_OP_CSWAP, 4, swap, compare, result, remote, rkey, completion);
+template <bool marked>
+ucs_status_t Calls<marked>::atomic_cswap32(uct_ep_h ep, std::uint32_t compare, std::uint32_t swap, std::uint64_t remote,
+                                           uct_rkey_t rkey, std::uint32_t* result, uct_completion_t* completion) {
+    return fetch<marked>(ep, UCT_ATOMIC_OP_CSWAP, 4, swap, compare, result, remote, rkey, completion);
 }
 
-ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t swap, std::uint64_t remote,
-                            uct_rkey_t rkey, std::uint64_t* result, uct_completion_t* completion) {
-    return fetch(ep, UCT_ATOMIC_OP_CSWAP, 8, swap, compare, result, remote, rkey, completion);
+template <bool marked>
+ucs_status_t Calls<marked>::atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t swap, std::uint64_t remote,
+                                           uct_rkey_t rkey, std::uint64_t* result, uct_completion_t* completion) {
+    return fetch<marked>(ep, UCT_ATOMIC_OP_CSWAP, 8, swap, compare, result, remote, rkey, completion);
 }
 
 namespace {
@@ -294,8 +319,12 @@ ucs_status_t check(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
 
 ucs_status_t invalidate(uct_ep_h ep, unsigned) {
     Ep& e = Ep::of(ep);
+    const turn::Inside inside(channel::beside(*e.core).turn);
     e.core->invalidate(*e.channel, Status::connection_reset, false);
     return UCS_OK;
 }
+
+template struct Calls<false>;
+template struct Calls<true>;
 
 } // namespace ucx_mp::face::ep

@@ -43,30 +43,37 @@ bool reaches_host(uct_ep_h ep, const uct_device_addr_t* device);
 ucs_status_t pending_add(uct_ep_h ep, uct_pending_req_t* request, unsigned flags);
 void pending_purge(uct_ep_h ep, uct_pending_purge_callback_t callback, void* arg);
 
-// ep.cc
-ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
-ucs_status_t am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count);
-ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* arg, unsigned flags);
-ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length, const uct_iov_t* iov,
-                      std::size_t count, unsigned flags, uct_completion_t* completion);
-ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote, uct_rkey_t rkey);
-ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_t remote, uct_rkey_t rkey);
-ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
-                       uct_completion_t* completion);
-ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
-                       uct_rkey_t rkey, uct_completion_t* completion);
-ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
-                       uct_completion_t* completion);
-ucs_status_t atomic32_post(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint64_t remote, uct_rkey_t rkey);
-ucs_status_t atomic64_post(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t remote, uct_rkey_t rkey);
-ucs_status_t atomic32_fetch(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint32_t* result, std::uint64_t remote,
-                            uct_rkey_t rkey, uct_completion_t* completion);
-ucs_status_t atomic64_fetch(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t* result, std::uint64_t remote,
-                            uct_rkey_t rkey, uct_completion_t* completion);
-ucs_status_t atomic_cswap32(uct_ep_h ep, std::uint32_t compare, std::uint32_t swap, std::uint64_t remote,
-                            uct_rkey_t rkey, std::uint32_t* result, uct_completion_t* completion);
-ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t swap, std::uint64_t remote,
-                            uct_rkey_t rkey, std::uint64_t* result, uct_completion_t* completion);
+// ep.cc. `marked`: with marks for a thread that takes turns with the program (channel::Calls). The other functions, in
+// both files, have none: their caller marks (abi/layouts.cc), or they do, if UCX calls them by another table.
+template <bool marked> struct Calls {
+    static ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload,
+                                 unsigned length);
+    static ucs_status_t am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count);
+    static ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* arg, unsigned flags);
+    static ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length,
+                                 const uct_iov_t* iov, std::size_t count, unsigned flags, uct_completion_t* completion);
+    static ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote,
+                                  uct_rkey_t rkey);
+    static ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_t remote, uct_rkey_t rkey);
+    static ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote,
+                                  uct_rkey_t rkey, uct_completion_t* completion);
+    static ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length,
+                                  std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion);
+    static ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote,
+                                  uct_rkey_t rkey, uct_completion_t* completion);
+    static ucs_status_t atomic32_post(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint64_t remote,
+                                      uct_rkey_t rkey);
+    static ucs_status_t atomic64_post(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t remote,
+                                      uct_rkey_t rkey);
+    static ucs_status_t atomic32_fetch(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint32_t* result,
+                                       std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion);
+    static ucs_status_t atomic64_fetch(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t* result,
+                                       std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion);
+    static ucs_status_t atomic_cswap32(uct_ep_h ep, std::uint32_t compare, std::uint32_t swap, std::uint64_t remote,
+                                       uct_rkey_t rkey, std::uint32_t* result, uct_completion_t* completion);
+    static ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t swap, std::uint64_t remote,
+                                       uct_rkey_t rkey, std::uint64_t* result, uct_completion_t* completion);
+};
 ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
 ucs_status_t fence(uct_ep_h ep, unsigned flags);
 ucs_status_t check(uct_ep_h ep, unsigned flags, uct_completion_t* completion);

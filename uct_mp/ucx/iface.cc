@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "uct_mp/channel/beside.h"
 #include "uct_mp/channel/statistics.h"
+#include "uct_mp/host/turn.h"
 #include "uct_mp/interface/open.h"
 #include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/advice.h"
@@ -63,8 +65,10 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
     }
     const abi::Layout& layout = abi::layout();
     int classes = 1; // as UCS_CLASS_INIT
-    const ucs_status_t status = abi::iface_init(this, &abi::iface_class, &classes, layout.interface_operations,
-                                                layout.internal_operations, md, worker, params, &options);
+    const ucs_status_t status =
+        abi::iface_init(this, &abi::iface_class, &classes,
+                        config_.recovery.thread ? &abi::marked_operations : layout.interface_operations,
+                        layout.internal_operations, md, worker, params, &options);
     if (status != UCS_OK) ucs_class_call_cleanup_chain(&abi::iface_class, static_cast<abi::IfaceBase*>(this), classes);
     base_open_ = status == UCS_OK;
     return status;
@@ -78,12 +82,20 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
     if (!good) return UCS_ERR_INVALID_PARAM;
 
     headroom_ = params->field_mask & UCT_IFACE_PARAM_FIELD_RX_HEADROOM ? params->rx_headroom : 0;
-    release_.cb = release;
+    release_.cb = config_.recovery.thread ? release_marked : release;
     release_.iface = this;
     config_.headroom = static_cast<unsigned>(headroom_);
     config_.keeper = static_cast<uct_recv_desc_t*>(&release_);
 
     config_.background = services_.use(abi::layout().async_of(*this));
+    if (config_.recovery.thread && config_.recovery.enabled && !(config_.background && turn::can_take_turns())) {
+        advice::say(
+            {.error = {},
+             .notes = {"mp: UCX_MP_RECOVERY_THREAD=y has no effect: it needs UCX_ASYNC_MODE with threads, and a "
+                       "kernel with membarrier(2)"}});
+        config_.recovery.thread = false;
+    }
+    config_.recovery.thread &= config_.recovery.enabled;
 
     std::string error;
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
@@ -94,7 +106,8 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
         return to_ucs(status);
     }
     peers_.use(*core_);
-    if (config_.background && !background_.open(*core_, services_)) return UCS_ERR_IO_ERROR;
+    turn_ = &channel::beside(*core_).turn;
+    if (config_.background && !background_.open(*core_, services_, config_.recovery.thread)) return UCS_ERR_IO_ERROR;
     inspect::add(*this);
     advice::opened();
     return UCS_OK;
@@ -108,7 +121,11 @@ Iface::~Iface() {
     if (base_open_) ucs_class_call_cleanup_chain(&abi::iface_class, static_cast<abi::IfaceBase*>(this), -1);
 }
 
-void Iface::close(uct_iface_h iface) { delete &of(iface); }
+// No turn begins from here on.
+void Iface::close(uct_iface_h iface) {
+    mp_turn_enter(&of(iface).turn());
+    delete &of(iface);
+}
 
 ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     Iface& self = of(iface);
@@ -216,6 +233,11 @@ void Iface::release(uct_recv_desc_t* hook, void* descriptor) {
     self.core_->release(static_cast<char*>(descriptor) + self.headroom_);
 }
 
+void Iface::release_marked(uct_recv_desc_t* hook, void* descriptor) {
+    const turn::Inside inside(static_cast<ReleaseHook*>(hook)->iface->turn());
+    release(hook, descriptor);
+}
+
 ucs_status_t Iface::flush(uct_iface_h iface, unsigned, uct_completion_t* completion) {
     if (completion) return UCS_ERR_UNSUPPORTED;
     Iface& self = of(iface);
@@ -229,12 +251,19 @@ ucs_status_t Iface::fence(uct_iface_h iface, unsigned) {
     return UCS_OK;
 }
 
-unsigned Iface::progress(void* iface) {
+template <bool marked> unsigned Iface::progress(void* iface) {
     Iface& self = of(static_cast<uct_iface_h>(iface));
-    if (self.services_.timers() || self.attention_.load(std::memory_order_relaxed)) [[unlikely]]
+    if constexpr (marked) {
+        const turn::Inside inside(*self.turn_);
+        return progress<false>(iface);
+    } else if (self.services_.timers() || self.attention_.load(std::memory_order_relaxed)) [[unlikely]]
         return self.progress_rarely();
-    return self.core_->progress();
+    else
+        return self.core_->progress();
 }
+
+template unsigned Iface::progress<false>(void* iface);
+template unsigned Iface::progress<true>(void* iface);
 
 unsigned Iface::progress_rarely() {
     unsigned count = services_.run_timers();
@@ -249,7 +278,9 @@ unsigned Iface::attend() {
 }
 
 void Iface::progress_enable(uct_iface_h iface, unsigned flags) {
-    abi::iface_progress_enable(&of(iface), progress, flags);
+    Iface& self = of(iface);
+    const bool marked = self.super.ops.iface_progress == abi::marked_operations.iface_progress;
+    abi::iface_progress_enable(&self, marked ? progress<true> : progress<false>, flags);
 }
 
 ucs_status_t Iface::event_fd_get(uct_iface_h iface, int* fd) {

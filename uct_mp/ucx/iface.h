@@ -3,15 +3,16 @@
 // The rest: requests that wait and errors per endpoint (peers.h),
 // sleeping (wakeup.h), an asynchronous side (background.h), statistics.
 //
-// Threads: the worker's, one at a time (UCX locks around workers that several threads use), and UCX's async thread,
-// which answers peers while the application computes (background.h). VFS reads from a thread of its own: what it shows
-// is a copy that the worker's thread makes on demand.
+// Threads: the worker's, one at a time (UCX locks around workers that several threads use), and UCX's async thread.
+// That answers peers while the application computes, and recovers if that is wanted (background.h). VFS reads from a
+// thread of its own: what it shows is a copy that the worker's thread makes on demand.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/host/mp_turn.h"
 #include "uct_mp/ucx/background.h"
 #include "uct_mp/ucx/config.h"
 #include "uct_mp/ucx/peers.h"
@@ -36,6 +37,9 @@ public:
     }
 
     [[nodiscard]] channel::Interface& core() { return *core_; }
+    // With UCX_MP_RECOVERY_THREAD=y each call marks its entry and its exit: abi::marked_operations. Calls by another
+    // table do so by themselves.
+    [[nodiscard]] mp_turn_t& turn() const { return *turn_; }
     [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
     [[nodiscard]] unsigned adapters() const;
@@ -59,7 +63,7 @@ public:
     static bool same_host(const uct_device_addr_t* device);
     static ucs_status_t flush(uct_iface_h iface, unsigned flags, uct_completion_t* completion);
     static ucs_status_t fence(uct_iface_h iface, unsigned flags);
-    static unsigned progress(void* iface);
+    template <bool marked> static unsigned progress(void* iface);
     static void progress_enable(uct_iface_h iface, unsigned flags);
     static ucs_status_t event_fd_get(uct_iface_h iface, int* fd);
     static ucs_status_t event_arm(uct_iface_h iface, unsigned events);
@@ -72,6 +76,8 @@ private:
         void room(channel::Channel& channel) override { iface_.peers_.room(channel); }
         void peer_failed(channel::Channel& channel, Status status) override { iface_.peers_.failed(channel, status); }
         void new_control_fd(int fd) override { iface_.background_.watch(fd); }
+        void new_fault_fds() override { (void)iface_.background_.watch_faults(); }
+        void recover_soon() override { iface_.services_.recover_soon(); }
 
     private:
         Iface& iface_;
@@ -89,6 +95,7 @@ private:
     [[gnu::noinline]] unsigned progress_rarely();
     unsigned attend();
     static void release(uct_recv_desc_t* hook, void* descriptor);
+    static void release_marked(uct_recv_desc_t* hook, void* descriptor);
 
     bool base_open_ = false;
     Md& md_;
@@ -98,6 +105,7 @@ private:
     ReleaseHook release_{};
     std::size_t headroom_ = 0; // bytes, as the user asked for
     std::unique_ptr<channel::Interface> core_;
+    mp_turn_t* turn_ = nullptr; // the core's
     // Set when progress has something rare to do: requests to be tried again, or a copy of the statistics.
     std::atomic<bool> attention_{false};
     Peers peers_{*this, attention_};

@@ -65,6 +65,7 @@ UcxServices::~UcxServices() {
     forget_aside();
     if (aside_.joinable()) aside_.join();
     if (background_fd_ >= 0) ::close(background_fd_);
+    if (recover_fd_ >= 0) ::close(recover_fd_);
     if (const int fd = wake_fd_.load(); fd >= 0) ::close(fd);
 }
 
@@ -137,6 +138,17 @@ void UcxServices::wake() {
     const std::uint64_t one = 1;
     const int fd = wake_fd_.load();
     if (fd >= 0 && ::write(fd, &one, sizeof one) < 0 && errno != EAGAIN) ucs_error("mp: waking up failed: %m");
+}
+
+int UcxServices::recover_fd() {
+    if (recover_fd_ < 0) recover_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return recover_fd_;
+}
+
+void UcxServices::recover_soon() {
+    if (recover_fd_ < 0 || recovering_.load(std::memory_order_relaxed) || recovering_.exchange(true)) return;
+    const std::uint64_t one = 1;
+    if (::write(recover_fd_, &one, sizeof one) < 0) ucs_error("mp: telling the async thread failed: %m");
 }
 
 void UcxServices::forget_aside() {

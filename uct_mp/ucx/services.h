@@ -47,6 +47,11 @@ public:
     [[nodiscard]] int background_fd() const { return background_fd_; }
     void run_background();
 
+    // Made readable by the first recover_soon() after recovered(). -1: there can't be one.
+    [[nodiscard]] int recover_fd();
+    void recover_soon();
+    void recovered() { recovering_.store(false); }
+
     // A descriptor that wake() makes readable until it is drained; -1: there can't be one. From the first call on.
     [[nodiscard]] int wake_fd();
     void drain_wake();
@@ -87,6 +92,8 @@ private:
     ucs_async_context_t* async_ = nullptr;
     int background_fd_ = -1;
     std::atomic<int> wake_fd_{-1};
+    int recover_fd_ = -1;
+    std::atomic<bool> recovering_{false};
     bool aside_said_ = false; // the log says that no thread could be made
     void forget_aside();      // forgets a parent's: a child of fork() does not have that thread
     std::thread aside_;

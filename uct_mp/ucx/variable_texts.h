@@ -20,6 +20,9 @@ namespace ucx_mp::face {
     return std::to_string(min) + " to " + std::to_string(max);
 }
 
+// "try" is what a program does that is not told otherwise.
+[[nodiscard]] inline std::string wish(bool value) { return value ? "try" : "n"; }
+
 template <class T> [[nodiscard]] std::string choice(const char* const* names, T value) {
     return names[static_cast<unsigned>(value)];
 }

@@ -24,9 +24,6 @@ static_assert(int(adapt::VictimPolicy::lru) == 0 && int(adapt::VictimPolicy::lru
 
 std::string boolean(bool value) { return value ? "y" : "n"; }
 
-// "try" is the behaviour of a program that is not told otherwise.
-std::string wish(bool value) { return value ? "try" : "n"; }
-
 std::string bytes(std::size_t value) {
     constexpr std::size_t kKilo = 1024;
     return value % kKilo == 0 ? std::to_string(value / kKilo) + "k" : std::to_string(value);
@@ -234,6 +231,13 @@ void add_faults(Builder& out, const channel::Config& defaults) {
              .syntax = Syntax::boolean,
              .offset = offsetof(MdOptions, recovery)});
     out.add({.group = Group::faults,
+             .name = "RECOVERY_THREAD",
+             .initial = boolean(recovery.thread),
+             .help = "UCX's async thread recovers while the program makes no call: what was lost goes again though its "
+                     "sender computes. \"n\": in the program's next call. Not with UCX_ASYNC_MODE=signal or poll.",
+             .syntax = Syntax::boolean,
+             .offset = offsetof(MdOptions, recovery_thread)});
+    out.add({.group = Group::faults,
              .name = "WATCH_INTERVAL",
              .initial = time(recovery.watch_interval),
              .help = "A path on which nothing completes for so long, although something is under way, is probed. It "
@@ -281,15 +285,6 @@ void add_faults(Builder& out, const channel::Config& defaults) {
                      "can.",
              .syntax = Syntax::ternary,
              .offset = offsetof(MdOptions, apm)});
-    out.add({.group = Group::tuning,
-             .name = "PACKET_NUMBERS",
-             .initial = wish(recovery.packet_numbers),
-             .help = "Ask the adapter which packets of a failed mp_rc path were executed. That is exact also for "
-                     "programs that poll memory for writes without fence or flush. \"try\": if a test shows that the "
-                     "adapter tells the truth, when it is opened or when its first port comes up. \"no\": markers "
-                     "decide, which is exact for everything that a program can be told of.",
-             .syntax = Syntax::ternary,
-             .offset = offsetof(MdOptions, packet_numbers)});
 }
 
 void add_transport_faults(Builder& out, const channel::Config& defaults) {

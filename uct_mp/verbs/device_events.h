@@ -24,11 +24,17 @@ public:
         std::uint32_t renewals = 0; // its LID, GID or partition keys may have changed
     };
 
+    DeviceEvents() = default;
+    DeviceEvents(const DeviceEvents&) = delete;
+    ~DeviceEvents();
     // Sets the device's descriptor to not block: reading asks it, and waits for nothing. False: errno.
     [[nodiscard]] bool start(ibv_context* context);
     // Replaces start(): the device could not be opened, and counts as one that has died.
     void start_dead() { fatal_.store(1, std::memory_order_release); }
     void read();
+    // Readable anew whenever somebody has read events; never drained (so: EPOLLET). -1: errno. For those who sleep
+    // while others read.
+    [[nodiscard]] int told_fd();
     [[nodiscard]] Seen seen(unsigned port) const {
         if (port >= kMaxPorts) return {};
         return {downs_[port].load(std::memory_order_acquire), ups_[port].load(std::memory_order_acquire),
@@ -44,6 +50,7 @@ private:
     static constexpr std::uint32_t kKept = 4096;
     ibv_context* context_ = nullptr;
     std::mutex reading_;
+    std::atomic<int> told_fd_ = -1; // an eventfd, from the first wish on
     std::atomic<std::uint32_t> downs_[kMaxPorts] = {}, ups_[kMaxPorts] = {}, fatal_ = 0, renewals_[kMaxPorts] = {};
     mutable std::mutex keeping_;
     std::deque<std::uint32_t> migrated_; // the latest

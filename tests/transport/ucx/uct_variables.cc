@@ -21,7 +21,7 @@ using namespace uct_test;
 
 namespace {
 
-constexpr unsigned kMostForUsers = 26;
+constexpr unsigned kMostForUsers = 27;
 const std::string kTuning = face::heading(face::Group::tuning);
 
 struct Listed {
@@ -118,6 +118,7 @@ const std::map<std::string, Value> kDomainValues = {
     {"ATOMICS", UCT_TEST_VALUE(atomics)},
     {"READ_BACK", UCT_TEST_VALUE(read_back)},
     {"RECOVERY", UCT_TEST_VALUE(recovery.enabled)},
+    {"RECOVERY_THREAD", UCT_TEST_VALUE(recovery.thread)},
     {"WATCH_INTERVAL", UCT_TEST_VALUE(recovery.watch_interval)},
     {"HOLD_DOWN", UCT_TEST_VALUE(recovery.hold_down)},
     {"PARTITION_TIMEOUT", UCT_TEST_VALUE(recovery.partition_timeout)},
@@ -325,6 +326,8 @@ BOOST_AUTO_TEST_CASE(what_has_no_effect_is_said) {
     same(domain(off), {});
     same(domain({{"RECOVERY", "n"}, {"APM", "try"}}), {"UCX_MP_APM=try has no effect: UCX_MP_RECOVERY=n"});
     same(domain({{"RECOVERY", "n"}, {"HOLD_DOWN", "1s"}}), {"UCX_MP_HOLD_DOWN=1s has no effect: UCX_MP_RECOVERY=n"});
+    same(domain({{"RECOVERY", "n"}, {"RECOVERY_THREAD", "y"}}),
+         {"UCX_MP_RECOVERY_THREAD=y has no effect: UCX_MP_RECOVERY=n"});
     same(domain({{"APM", "yes"}, {"HOLD_DOWN", "1s"}}), {});
     for (const char* const insisted : {"APM", "PACKET_NUMBERS"})
         BOOST_TEST(domain({{"RECOVERY", "n"}, {insisted, "yes"}}).error ==

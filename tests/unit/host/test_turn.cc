@@ -6,7 +6,6 @@
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
@@ -186,12 +185,9 @@ BOOST_AUTO_TEST_CASE(a_fork_waits_for_the_end_of_a_turn) {
     std::atomic<bool> over{false}, begun{false};
     std::thread other([&] {
         while (!over) {
-            const std::lock_guard held(forks_wait_for());
-            Words words(turn);
-            if (!take(words)) continue;
-            begun = true;
+            const Taken taken{Words(turn)};
+            begun = begun || taken;
             std::this_thread::sleep_for(std::chrono::microseconds(200));
-            give(words);
         }
     });
     while (!begun) std::this_thread::yield();

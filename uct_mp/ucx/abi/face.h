@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "uct_mp/host/turn.h"
 #include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/abi/parsers.h"
 #include "uct_mp/ucx/abi/v1_22.h"
@@ -300,6 +301,7 @@ template <class V> struct InterfaceFace {
         const ucs_status_t status = iface_estimate(iface, attr);
         if (status != UCS_OK) return status;
         const Iface& self = Iface::of(iface);
+        const turn::Inside inside(self.turn());
         if (attr->field_mask & V::kPerfInFlight)
             if (const std::size_t limit = self.concurrent_endpoints()) attr->max_inflight_eps = limit;
         if (!(attr->field_mask & V::kPerfOperation) || !is_message(attr->operation)) return UCS_OK;

@@ -20,6 +20,8 @@ namespace ucx_mp::face::abi {
 inline constexpr char kComponent[] = "mp";
 struct CacheOptionsStorage; // of the registration cache, as UCX has parsed them
 
+extern uct_iface_ops_t marked_operations; // interface_operations, each with a mark (Iface::turn); of any layout
+
 struct Layout {
     unsigned minor;                // of UCX 1.<minor>
     std::size_t list_in_component; // offset of UCX's list of components in a component, bytes

@@ -2,31 +2,57 @@
 
 #include <cstring>
 
+#include "uct_mp/host/turn.h"
 #include "uct_mp/ucx/abi/async.h"
 #include "uct_mp/ucx/abi/face.h"
 #include "uct_mp/ucx/advice.h"
 
 namespace ucx_mp::face::abi {
 
+namespace {
+// The program is inside meanwhile: the thread that recovers beside it stays out (host/turn.h).
+template <bool marked, auto call> struct Marked { static constexpr auto run = call; };
+template <class Result, class... Rest, Result (*call)(uct_ep_h, Rest...)> struct Marked<true, call> {
+    static Result run(uct_ep_h ep, Rest... rest) {
+        const turn::Inside inside(Iface::of(ep->iface).turn());
+        return call(ep, rest...);
+    }
+};
+template <class Result, class... Rest, Result (*call)(uct_iface_h, Rest...)> struct Marked<true, call> {
+    static Result run(uct_iface_h iface, Rest... rest) {
+        const turn::Inside inside(Iface::of(iface).turn());
+        return call(iface, rest...);
+    }
+};
+
+template <bool marked> ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out) {
+    if constexpr (marked) {
+        const turn::Inside inside(Iface::of(params->iface).turn());
+        return ep::create(params, out);
+    } else {
+        return ep::create(params, out);
+    }
+}
+
 // Designated: the compiler checks the order against UCX's header, which is the
 // same in every version. A missing function must not be called (the flags say so).
-uct_iface_ops_t iface_operations = {
-    .ep_put_short = ep::put_short,
-    .ep_put_bcopy = ep::put_bcopy,
-    .ep_put_zcopy = ep::put_zcopy,
+template <bool marked> constexpr uct_iface_ops_t kOperations = {
+    .ep_put_short = ep::Calls<marked>::put_short,
+    .ep_put_bcopy = ep::Calls<marked>::put_bcopy,
+    .ep_put_zcopy = ep::Calls<marked>::put_zcopy,
     .ep_get_short = [](auto...) { return UCS_ERR_UNSUPPORTED; },
-    .ep_get_bcopy = ep::get_bcopy,
-    .ep_get_zcopy = ep::get_zcopy,
-    .ep_am_short = ep::am_short,
-    .ep_am_short_iov = ep::am_short_iov,
-    .ep_am_bcopy = ep::am_bcopy,
-    .ep_am_zcopy = ep::am_zcopy,
-    .ep_atomic_cswap64 = ep::atomic_cswap64,
-    .ep_atomic_cswap32 = ep::atomic_cswap32,
-    .ep_atomic32_post = ep::atomic32_post,
-    .ep_atomic64_post = ep::atomic64_post,
-    .ep_atomic32_fetch = ep::atomic32_fetch,
-    .ep_atomic64_fetch = ep::atomic64_fetch,
+    .ep_get_bcopy = ep::Calls<marked>::get_bcopy,
+    .ep_get_zcopy = ep::Calls<marked>::get_zcopy,
+    .ep_am_short = ep::Calls<marked>::am_short,
+    .ep_am_short_iov = ep::Calls<marked>::am_short_iov,
+    .ep_am_bcopy = ep::Calls<marked>::am_bcopy,
+    .ep_am_zcopy = ep::Calls<marked>::am_zcopy,
+    .ep_atomic_cswap64 = ep::Calls<marked>::atomic_cswap64,
+    .ep_atomic_cswap32 = ep::Calls<marked>::atomic_cswap32,
+    .ep_atomic32_post = ep::Calls<marked>::atomic32_post,
+    .ep_atomic64_post = ep::Calls<marked>::atomic64_post,
+    .ep_atomic32_fetch = ep::Calls<marked>::atomic32_fetch,
+    .ep_atomic64_fetch = ep::Calls<marked>::atomic64_fetch,
     .ep_tag_eager_short = nullptr,
     .ep_tag_eager_bcopy = nullptr,
     .ep_tag_eager_zcopy = nullptr,
@@ -35,33 +61,36 @@ uct_iface_ops_t iface_operations = {
     .ep_tag_rndv_request = nullptr,
     .iface_tag_recv_zcopy = nullptr,
     .iface_tag_recv_cancel = nullptr,
-    .ep_pending_add = ep::pending_add,
-    .ep_pending_purge = ep::pending_purge,
-    .ep_flush = ep::flush,
-    .ep_fence = ep::fence,
-    .ep_check = ep::check,
-    .ep_create = ep::create,
+    .ep_pending_add = Marked<marked, ep::pending_add>::run,
+    .ep_pending_purge = Marked<marked, ep::pending_purge>::run,
+    .ep_flush = Marked<marked, ep::flush>::run,
+    .ep_fence = Marked<marked, ep::fence>::run,
+    .ep_check = Marked<marked, ep::check>::run,
+    .ep_create = create<marked>,
     .ep_connect = nullptr,
     .ep_disconnect = nullptr,
     .cm_ep_conn_notify = nullptr,
-    .ep_destroy = ep::destroy,
+    .ep_destroy = Marked<marked, ep::destroy>::run,
     .ep_get_address = nullptr,
     .ep_connect_to_ep = nullptr,
     .iface_accept = nullptr,
     .iface_reject = nullptr,
-    .iface_flush = Iface::flush,
-    .iface_fence = Iface::fence,
+    .iface_flush = Marked<marked, Iface::flush>::run,
+    .iface_fence = Marked<marked, Iface::fence>::run,
     .iface_progress_enable = Iface::progress_enable,
     .iface_progress_disable = iface_progress_disable,
-    .iface_progress = [](uct_iface_h iface) { return Iface::progress(iface); },
-    .iface_event_fd_get = Iface::event_fd_get,
-    .iface_event_arm = Iface::event_arm,
+    .iface_progress = [](uct_iface_h iface) { return Iface::progress<marked>(iface); },
+    .iface_event_fd_get = Marked<marked, Iface::event_fd_get>::run,
+    .iface_event_arm = Marked<marked, Iface::event_arm>::run,
     .iface_close = Iface::close,
-    .iface_query = Iface::query,
+    .iface_query = Marked<marked, Iface::query>::run,
     .iface_get_device_address = Iface::get_device_address,
-    .iface_get_address = Iface::get_address,
-    .iface_is_reachable = Iface::is_reachable,
+    .iface_get_address = Marked<marked, Iface::get_address>::run,
+    .iface_is_reachable = Marked<marked, Iface::is_reachable>::run,
 };
+} // namespace
+uct_iface_ops_t iface_operations = kOperations<false>;
+uct_iface_ops_t marked_operations = kOperations<true>;
 
 // ---- The component
 

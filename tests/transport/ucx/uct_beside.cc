@@ -1,0 +1,199 @@
+// UCX's async thread recovers beside a program that makes no call (ucx/background.h), and stays out of one that does.
+#define BOOST_TEST_MODULE transport_ucx_beside
+#include "fixture.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/test/data/test_case.hpp>
+#include <memory>
+#include <thread>
+
+using namespace uct_test;
+
+namespace {
+
+const char* const kTransports[] = {"mp_rc", "mp_dc"};
+const auto each_transport = boost::unit_test::data::make(kTransports);
+constexpr double kMuch = 8, kSome = 0.25; // s
+constexpr unsigned kId = 7;
+
+struct Numbers {
+    std::uint64_t next = 0, wrong = 0;
+    static ucs_status_t take(void* arg, void* data, std::size_t, unsigned) {
+        auto& self = *static_cast<Numbers*>(arg);
+        std::uint64_t number = 0;
+        std::memcpy(&number, data, sizeof number);
+        self.wrong += number != self.next++;
+        return UCS_OK;
+    }
+};
+
+struct Side {
+    Domain domain{{{"RECOVERY_THREAD", "y"}}};
+    Interface iface;
+    Numbers taken;
+    std::uint64_t sent = 0;
+    uct_ep_h ep = nullptr;
+    explicit Side(const char* transport) : iface(domain, transport) {
+        uct_iface_set_am_handler(iface.iface, kId, Numbers::take, &taken, 0);
+    }
+    ~Side() {
+        if (ep) uct_ep_destroy(ep);
+    }
+    bool say() {
+        if (uct_ep_am_short(ep, kId, sent, nullptr, 0) != UCS_OK) return false;
+        ++sent;
+        return true;
+    }
+    void progress() { uct_worker_progress(domain.worker); }
+};
+
+// In one process the adapters' own loops must not save what the links lose.
+struct Two {
+    const Restore restore{{"fault loopback-fails off " + port(0), "fault loopback-fails off " + port(1),
+                           "port up " + port(0), "port up " + port(1)}};
+    std::unique_ptr<Side> a, b;
+    explicit Two(const char* transport) {
+        for (const unsigned adapter : {0u, 1u}) softhca("fault loopback-fails on " + port(adapter));
+        a = std::make_unique<Side>(transport);
+        b = std::make_unique<Side>(transport);
+        a->ep = a->iface.connect(b->iface);
+        b->ep = b->iface.connect(a->iface);
+        UCT_TEST_REQUIRE(until([&] { return a->say(); }));
+        UCT_TEST_REQUIRE(until([&] { return b->say(); }));
+        UCT_TEST_REQUIRE(until([&] { return all_here(); }));
+    }
+    [[nodiscard]] static std::string port(unsigned adapter) { return "0:softhca_" + std::to_string(adapter) + ":1"; }
+    [[nodiscard]] bool all_here() const { return b->taken.next == a->sent && a->taken.next == b->sent; }
+    [[nodiscard]] std::uint64_t wrong() const { return a->taken.wrong + b->taken.wrong; }
+    void progress() const {
+        a->progress();
+        b->progress();
+    }
+    [[nodiscard]] bool until(const std::function<bool()>& condition, double seconds = 20) const {
+        for (const double end = Domain::now() + seconds; !condition(); progress())
+            if (Domain::now() > end) return false;
+        return true;
+    }
+};
+
+// Ports of both adapters come and go meanwhile, one at a time.
+class Flaps {
+public:
+    explicit Flaps(unsigned count)
+        : thread_([this, count] {
+              for (unsigned i = 0; i < count; ++i) {
+                  softhca("port down " + Two::port(i % 2));
+                  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                  softhca("port up " + Two::port(i % 2));
+                  std::this_thread::sleep_for(std::chrono::milliseconds(120));
+              }
+              over = true;
+          }) {}
+    ~Flaps() { thread_.join(); }
+    std::atomic<bool> over{false};
+
+private:
+    std::thread thread_;
+};
+
+} // namespace
+
+// The sender makes no call until its messages have come, or for long.
+BOOST_DATA_TEST_CASE(a_sender_that_computes, each_transport, transport) {
+    Two two(transport);
+    for (unsigned round = 0; round < 4; ++round) {
+        softhca("port down " + Two::port(round % 2));
+        for (unsigned i = 0; i < 8; ++i) (void)two.a->say();
+        const double end = Domain::now() + kMuch;
+        while (two.b->taken.next != two.a->sent && Domain::now() < end) two.b->progress();
+        BOOST_TEST(two.b->taken.next == two.a->sent);
+        softhca("port up " + Two::port(round % 2));
+        BOOST_REQUIRE(two.until([&] { return two.a->say(); }));
+        (void)two.until([] { return false; }, kSome);
+    }
+    BOOST_TEST(two.until([&] { return two.all_here(); }));
+    BOOST_TEST(two.wrong() == 0u);
+}
+
+// Turns take what has come for a program that sleeps: it wakes, and gets it.
+BOOST_DATA_TEST_CASE(a_sleeper_is_woken, each_transport, transport) {
+    Two two(transport);
+    int fd = -1;
+    BOOST_REQUIRE(uct_iface_event_fd_get(two.b->iface.iface, &fd) == UCS_OK);
+    for (unsigned round = 0; round < 4; ++round) {
+        softhca("port down " + Two::port(round % 2));
+        for (unsigned i = 0; i < 8; ++i) (void)two.a->say();
+        const double end = Domain::now() + kMuch;
+        while (two.b->taken.next != two.a->sent && Domain::now() < end) {
+            two.b->progress();
+            if (uct_iface_event_arm(two.b->iface.iface, UCT_EVENT_RECV | UCT_EVENT_SEND_COMP) != UCS_OK) continue;
+            pollfd polled{fd, POLLIN, 0};
+            const auto woken = [&] { return poll(&polled, 1, int(kMuch * 1000)) == 1; };
+            if (woken() || woken()) continue; // once may have been while nobody had a processor
+            for (unsigned i = 0; i < 100; ++i) two.b->progress();
+            BOOST_FAIL("nobody woke it, and so many messages wait: " << two.b->taken.next << " of " << two.a->sent);
+        }
+        BOOST_TEST(two.b->taken.next == two.a->sent);
+        softhca("port up " + Two::port(round % 2));
+        BOOST_REQUIRE(two.until([&] { return two.a->say(); }));
+        (void)two.until([] { return false; }, kSome);
+    }
+    BOOST_TEST(two.wrong() == 0u);
+}
+
+// Both work while ports come and go, with pauses in which the thread has its turn.
+BOOST_DATA_TEST_CASE(turns_amid_calls, each_transport, transport) {
+    Two two(transport);
+    Flaps flaps(12);
+    constexpr std::size_t kBytes = 5000;
+    std::vector<std::uint8_t> from(kBytes, 3), to(kBytes);
+    const Memory source(two.a->domain, from.data(), kBytes), target(two.b->domain, to.data(), kBytes);
+    std::uint64_t wrong = 0;
+    for (unsigned round = 0; !flaps.over; ++round) {
+        for (unsigned i = 0; i < 20; ++i) (void)two.a->say(), (void)two.b->say();
+        Done done, flushed;
+        uct_iov_t iov{from.data(), kBytes, source.handle, 0, 1};
+        const auto put = [&] {
+            return uct_ep_put_zcopy(two.a->ep, &iov, 1, reinterpret_cast<std::uint64_t>(to.data()), target.key.rkey,
+                                    &done);
+        };
+        ucs_status_t status = UCS_ERR_NO_RESOURCE;
+        BOOST_REQUIRE(two.until([&] { return (status = put()) != UCS_ERR_NO_RESOURCE; }));
+        if (status == UCS_OK) done.fired = true;
+        BOOST_REQUIRE(
+            two.until([&] { return (status = uct_ep_flush(two.a->ep, 0, &flushed)) != UCS_ERR_NO_RESOURCE; }));
+        if (status == UCS_OK) flushed.fired = true;
+        if (round % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        BOOST_REQUIRE(two.until([&] { return done.fired && flushed.fired; }));
+        wrong += to != from;
+        std::fill(from.begin(), from.end(), static_cast<std::uint8_t>(round));
+    }
+    BOOST_TEST(two.until([&] { return two.all_here(); }));
+    BOOST_TEST(two.wrong() + wrong == 0u);
+}
+
+// Interfaces that end while the thread has its turn, and processes that begin meanwhile.
+BOOST_DATA_TEST_CASE(ends_amid_turns, each_transport, transport) {
+    Flaps flaps(8);
+    for (unsigned round = 0; !flaps.over; ++round) {
+        Side a(transport), b(transport);
+        a.ep = a.iface.connect(b.iface);
+        const double end = Domain::now() + kMuch;
+        while (!a.say() && Domain::now() < end) a.progress(), b.progress();
+        std::this_thread::sleep_for(std::chrono::milliseconds(round % 8));
+        const pid_t child = fork();
+        if (child == 0) { // has no such thread: nobody would end its turn
+            alarm(unsigned(kMuch));
+            uct_iface_attr_t attr;
+            _exit(uct_iface_query(a.iface.iface, &attr) == UCS_OK ? 0 : 1);
+        }
+        int status = 1;
+        BOOST_TEST_REQUIRE(waitpid(child, &status, 0) == child);
+        BOOST_TEST(status == 0);
+    }
+}
