@@ -56,7 +56,7 @@ void Group::connect() {
     const auto half = [&](unsigned rank, unsigned to, unsigned number) {
         Member& m = members_[rank];
         const unsigned rail = number % m.process->tasks.rails();
-        auto queue = m.process->tasks.create(rail, std::max(4u, slots_ * requests[{rank, to}]), *m.exposed);
+        auto queue = m.process->tasks.create(rail, std::max(4u, slots_ * requests[{rank, to}]), *m.exposed, *m.exposed);
         if (!queue) throw std::runtime_error("no room for a queue that waits");
         return (m.queues[to] = std::move(queue)).get();
     };
@@ -68,9 +68,9 @@ void Group::connect() {
         std::byte told[glue::TaskQueue::kHalf];
         glue::TaskQueue *x = half(a, b, number), *y = half(b, a, number);
         x->tell(told);
-        bool connected = y->connect(told, members_[a].exposed->keys());
+        bool connected = y->connect(told, members_[a].exposed->keys(), members_[a].exposed->keys());
         y->tell(told);
-        connected &= x->connect(told, members_[b].exposed->keys());
+        connected &= x->connect(told, members_[b].exposed->keys(), members_[b].exposed->keys());
         if (!connected) throw std::runtime_error("a queue cannot be connected");
     }
 }

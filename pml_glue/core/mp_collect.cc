@@ -28,6 +28,9 @@ mp_group_t* mp_group_create_request(mp_group_t* communicator) {
 }
 
 void mp_group_free(mp_group_t* group) { of(group).free(); }
+void mp_group_give_up(mp_group_t* request) {
+    or_end("the end of a persistent request", [&] { of(request).give_up(); });
+}
 
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes) {
     return of(group).takes(static_cast<Collective>(kind), bytes);

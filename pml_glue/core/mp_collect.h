@@ -99,6 +99,8 @@ mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
 mp_group_t* mp_group_create_request(mp_group_t* communicator);
 /* Operations of the caller's are complete. */
 void mp_group_free(mp_group_t* group);
+/* Instead, for a persistent request: this member cannot take part. Operations of it fail at all members. */
+void mp_group_give_up(mp_group_t* request);
 /* Whether an operation of this size is ours; all members get the same answer. */
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes);
 /* Whether an alltoall of this size needs `in` and `out`, which may be the same memory; else `size`, `open`, `close`. */

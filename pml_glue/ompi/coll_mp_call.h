@@ -32,6 +32,7 @@ typedef struct mca_coll_mp_call {
     /* For a persistent one. */
     mp_group_t* group; /* its own */
     int* lists;        /* copies of counts and places */
+    bool gives_up;     /* no memory for them: the other members have to hear of it */
 } mca_coll_mp_call_t;
 
 /* coll_mp_group.c. For reductions: elements without gaps, and with them. */

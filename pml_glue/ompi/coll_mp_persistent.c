@@ -42,7 +42,10 @@ static void free_call(mca_pml_mp_request_t* request) {
     mca_coll_mp_let_go(call);
     mca_coll_mp_release_types(call);
     if (mca_pml_mp.core != NULL) {
-        mp_group_free(call->group);
+        if (call->gives_up)
+            mp_group_give_up(call->group);
+        else
+            mp_group_free(call->group);
         if (!mp_group_idle(call->module->group)) mca_coll_mp_keep(call->module, request->super.req_mpi_object.comm);
     }
     free(call->lists);
@@ -59,7 +62,7 @@ call_t* mca_coll_mp_new_persistent(mca_coll_mp_module_t* module, ompi_communicat
     const bool made = group != NULL && request != NULL && call != NULL;
     if (!made && group != NULL) {
         *result = OMPI_ERR_OUT_OF_RESOURCE;
-        mp_group_free(group);
+        mp_group_give_up(group); /* the others wait for us */
     }
     if (!made && request != NULL) mca_pml_mp_release_request(request);
     mca_pml_mp.free_collective = free_call;
@@ -73,6 +76,7 @@ call_t* mca_coll_mp_new_persistent(mca_coll_mp_module_t* module, ompi_communicat
     call->request = request;
     call->retained[0] = call->retained[1] = NULL;
     call->lists = NULL;
+    call->gives_up = false;
     return call;
 }
 
@@ -102,7 +106,10 @@ int mca_coll_mp_make_persistent(call_t* call, ompi_request_t** out) {
     request->kind = MP_KIND_COLLECTIVE;
     request->buffer = call;
     request->super.req_start = start;
-    if (!copied) mca_pml_mp_release_request(request);
+    if (!copied) {
+        call->gives_up = true;
+        mca_pml_mp_release_request(request);
+    }
     mca_pml_mp_unlock();
     if (!copied) return OMPI_ERR_OUT_OF_RESOURCE;
     *out = &request->super;

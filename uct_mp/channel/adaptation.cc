@@ -20,7 +20,7 @@ constexpr unsigned kSamples = 32; // latencies of a path, after which its first 
 constexpr double kMostTried = 4096;
 constexpr double kHeavier = 1.5;   // a peer takes another's place only if it is so much heavier: no swapping to and fro
 constexpr double kGain = 0.25;     // weight of a new value in the smoothed share of messages that turn
-constexpr Nanos kAway = 1'000'000; // between two calls: the processor has done something else
+constexpr Nanos kAway = 1'000'000; // between two calls of note_poll(): the processor has done something else
 // The saving of RC is not known before the first trial. This part of a message's time by DC is assumed. A trial waits
 // until that saving would have paid for it, so trials never cost more than was missed before them.
 constexpr double kHope = 0.25;
@@ -82,14 +82,19 @@ void Adaptation::serve_all() {
 void Adaptation::attend(Nanos now) {
     if (mode_ != Mode::on && mode_ != Mode::eager) return;
     if (!windows_) windows_.emplace(core_.config.adapt.tuning, now);
-    leave_out_absence(now);
+    leave_out_absence();
     if (core_.config.adapt.measured && core_.directory.endpoints && !all_have_room()) turns.attend(now);
     if (now >= windows_->slice_end()) end_slice(now);
 }
 
+void Adaptation::note_poll(Nanos now) {
+    was_away_ = was_away_ || now - polled_ > kAway;
+    polled_ = now;
+}
+
 // Without timestamps a completion counts from when it is found. If nobody has looked for a while some are too late.
-void Adaptation::leave_out_absence(Nanos now) {
-    if (now - std::exchange(attended_, now) <= kAway) return;
+void Adaptation::leave_out_absence() {
+    if (!std::exchange(was_away_, false)) return;
     bool timed = true;
     for (unsigned i = 0; i < core_.adapter_count; ++i) timed &= core_.adapters[i].timestamps;
     for (std::uint32_t slot = 0; !timed && slot < core_.directory.channels.size(); ++slot)
@@ -320,7 +325,10 @@ bool Adaptation::on_trial() {
     tried_ = 0;
     ++mute_;
     mute_peer_ = busiest->channel->local_id;
-    if (mode_ == Mode::eager) return send_for_reference(*busiest), true; // it has RC in any case, but for a window
+    if (mode_ == Mode::eager) { // it has RC in any case, but for a window
+        if (reference_ == kSlotMask) send_for_reference(*busiest);
+        return true;
+    }
     (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::trial);
     return true;
 }

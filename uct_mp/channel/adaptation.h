@@ -44,6 +44,9 @@ public:
     explicit Adaptation(Core& core);
 
     void attend(Nanos now);
+    [[nodiscard]] bool measures() const { return windows_.has_value(); }
+    // Progress is made, every few dozen polls: shows when the processor was away.
+    void note_poll(Nanos now);
     // Mode eager: asks for RC at once, while there are no more peers than max_rc.
     void connected(Channel& channel);
     // The channel is being parked. Saves its counts, which its next connection starts from zero.
@@ -79,7 +82,7 @@ private:
     void serve_all();
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
-    void leave_out_absence(Nanos now);
+    void leave_out_absence();
     void send_for_reference(const Peer& peer);
     void measure();
     void note_turns();
@@ -106,7 +109,8 @@ private:
     adapt::Median commands_;              // time of progress for half a path, see note_commands()
     adapt::Median dc_latency_;            // of a small message
     double turning_ = 0;                  // turns per message of either direction, if all went by DC
-    Nanos attended_ = 0;                  // the last call of attend()
+    Nanos polled_ = 0;                    // the last call of note_poll()
+    bool was_away_ = false;               // since the last slice: more than kAway between two of them
     unsigned silent_ = 0;                 // slices in a row in which little was sent to the peer on trial
     double tried_ = 0;                    // operations sent to it over RC
     unsigned mute_ = 0;                   // trials that have shown nothing

@@ -54,7 +54,8 @@ bool Beside::fault_is_told() const { return std::ranges::any_of(core_.mail.list,
 void Beside::begin() {
     handlers_ = std::exchange(core_.handlers, keepers_);
     core_.works.pool.for_each([this](Work& work) {
-        if (work.completion) {
+        // Recovery's own reads end in the turn: the rest of it waits for them.
+        if (work.completion && work.kind != WorkKind::read_back) {
             StandIn& stand_in = stand_ins_.emplace_back();
             stand_in.callback = completed;
             stand_in.count = 1;
@@ -93,7 +94,6 @@ void Beside::end(unsigned found) {
 }
 
 Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
-    constexpr Nanos kSlice = 200'000;
     ++turns;
     const Nanos start = core_.services.now();
     begin();
@@ -115,7 +115,7 @@ Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
             again = false;
         }
         now = core_.services.now();
-        if (now - start >= kSlice) break;
+        if (now - start >= MP_TURN_SLICE) break;
     }
     const bool more = !again, busy = core_.observer->busy(), away = core_.alert;
     end(found);
@@ -165,11 +165,13 @@ Completion* Beside::original(Completion* completion) {
 // -- The program is back
 
 unsigned Beside::hand_out() {
-    core_.kept = false;
-    const std::vector<Kept> kept = std::exchange(kept_, {}); // callbacks may add to it
     kept_messages_ = 0;
     core_.recovery_steps += std::exchange(found_, 0); // whoever waits for room is woken after something has happened
-    for (const Kept& one : kept) {
+    const std::size_t count = kept_.size();
+    // Callbacks may add to the list. A flush in one of them stands behind what is still in it.
+    for (std::size_t left = count; left > 0 && !kept_.empty(); --left) {
+        const Kept one = std::move(kept_.front());
+        kept_.pop_front();
         if (one.completion) {
             complete(one.completion, one.status);
         } else if (one.unpack) {
@@ -182,7 +184,8 @@ unsigned Beside::hand_out() {
                 core_.receiver.release(core_.layout.buffer_of_message(one.data - kHeader));
         }
     }
-    return static_cast<unsigned>(kept.size());
+    core_.kept = !kept_.empty();
+    return static_cast<unsigned>(count);
 }
 
 Status Beside::behind_kept(Status status, Completion* completion) {

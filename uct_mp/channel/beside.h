@@ -100,7 +100,7 @@ private:
     const AmHandler* handlers_ = nullptr; // the user's, while active
     std::size_t kept_messages_ = 0;
     unsigned found_ = 0; // in turns, since the program was here
-    std::vector<Kept> kept_;
+    std::deque<Kept> kept_;
     Handler by_id_[kAmIds];
     AmHandler keepers_[kAmIds];
     std::deque<StandIn> stand_ins_;

@@ -37,7 +37,7 @@ class Observer;
 using MakeObserver = std::unique_ptr<Observer> (*)(Core& core); // observer.h
 
 enum class DciPolicy : std::uint8_t {
-    hash,  // initiator number mod n; peers are numbered as they are met. (AQPS has (i + j) mod n of ranks: not known
+    hash,  // the peer's number mod n; peers are numbered as they are met. (AQPS has (i + j) mod n of ranks: not known
            // here)
     least, // the initiator with the fewest outstanding requests, chosen when the channel has none under way
     quota, // as least, but the channel's last initiator is kept if it is idle (UCX's dcs_quota)

@@ -38,7 +38,10 @@ bool Background::open(channel::Interface& core, UcxServices& services, bool reco
     std::vector<int> fds = core.control_fds();
     fds.push_back(services.background_fd());
     for (const int fd : fds) good = good && watch(fd);
-    if (recovers) good = good && watch_faults();
+    if (recovers) {
+        (void)turn::forks_wait_for(); // before the first turn: a fork() may be on its way then
+        good = good && watch_faults();
+    }
     if (!good) {
         ucs_error("mp: cannot make a descriptor for answering peers: %m");
         return false;

@@ -93,6 +93,10 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
     if (kind == wire::kQueue) return on_queue(group, name, data, length);
     if (kind == wire::kLane) return on_lane(group, name, data, length);
     if (kind == wire::kStripe) return on_stripe(group, name, data, length);
+    if (!group && was_freed(name.context)) { // a request: its members have all they need
+        if (kind == wire::kReady) refuse(data);
+        return;
+    }
     if (!group) return keep_stranger(name.context, kind, data, length);
     if (name.check != group->check_) {
         if (kind == wire::kReady) refuse(data); // who asks waits for an answer

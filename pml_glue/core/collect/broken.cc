@@ -99,19 +99,30 @@ Posted Groups::post(Peer& peer, MessageKind kind, const void* message, std::size
     return outcome;
 }
 
+void Groups::lose(Group& group, const Peer& peer) {
+    group.lose(peer.process);
+    // Nor does an operation that ends already wait for its answers.
+    for (const Group::Slot& slot : group.slots_)
+        if (slot.operation && slot.operation->exchange && !slot.operation->listed) list(*slot.operation);
+}
+
 void Groups::peer_failed(Peer& peer) {
     each([&](Group& group) {
-        if (std::find(group.processes_.begin(), group.processes_.end(), peer.process) == group.processes_.end()) return;
-        group.lose(peer.process);
-        // Nor does an operation that ends already wait for its answers.
-        for (const Group::Slot& slot : group.slots_)
-            if (slot.operation && slot.operation->exchange && !slot.operation->listed) list(*slot.operation);
+        const auto& all = group.processes_;
+        if (std::find(all.begin(), all.end(), peer.process) != all.end()) lose(group, peer);
     });
 }
 
-// Whose parts operations wait for, and who has no room for them.
+// The peers whose parts operations wait for, and those that have no room for ours. A peer that had failed before the
+// group was made is noticed here.
 void Groups::waits_for(std::vector<Peer*>& peers) {
-    each([&](Group& group) { group.waits_for(peers); });
+    each([&](Group& group) {
+        const std::size_t before = peers.size();
+        group.waits_for(peers);
+        const auto failed = std::find_if(peers.begin() + static_cast<std::ptrdiff_t>(before), peers.end(),
+                                         [](const Peer* peer) { return peer->failed; });
+        if (failed != peers.end()) lose(group, **failed);
+    });
 }
 
 void Group::waits_for(std::vector<Peer*>& peers) {

@@ -196,9 +196,10 @@ bool Exchange::ask() {
         std::uint32_t key_bytes = 0;
         if (kept && kept->told) {
             message.header.key_bytes = wire::kKnownKey;
-        } else if (asking_->memory && endpoint.pack_key(asking_->memory, message.key)) {
+        } else if (const std::size_t bytes = endpoint.limits().key_bytes;
+                   asking_->memory && bytes > 0 && endpoint.pack_key(asking_->memory, message.key)) {
             message.header.address = reinterpret_cast<std::uint64_t>(asking_->data.buffer);
-            message.header.key_bytes = key_bytes = static_cast<std::uint32_t>(endpoint.limits().key_bytes);
+            message.header.key_bytes = key_bytes = static_cast<std::uint32_t>(bytes);
         }
         const Posted outcome =
             group_.all_.post(*asking_->peer, wire::kReady, &message, sizeof message.header + key_bytes);
@@ -242,7 +243,7 @@ void Exchange::start(Block& block, const Early& question) {
     block.wanted = std::min<std::uint64_t>(header.bytes, block.total);
     if (header.bytes != block.total) operation_->error = MP_TRUNCATED;
     block.pieces = true;
-    if (block.data.convertor) return;
+    if (block.data.convertor || header.key_bytes == 0) return;
     KeptBlock once, &its = group_.kept_.empty() ? once : group_.kept_[block.rank];
     if (header.key_bytes == endpoint.limits().key_bytes && !its.key) {
         its.key = endpoint.unpack_key(question.message.data() + sizeof header);

@@ -67,6 +67,12 @@ Group::~Group() {
 
 void Group::free() { all_.free(*this); }
 
+void Group::give_up() {
+    lose(wire::kNoRoom);
+    if (!told_broken_) tell_broken();
+    free();
+}
+
 Group* Group::create_request() {
     if (requests_.size() == wire::kRequestMask) return nullptr;
     mp_group_config_t config = config_;
@@ -75,8 +81,10 @@ Group* Group::create_request() {
     config.in_flight = std::min(config_.in_flight, kRequestInFlight);
     requests_.push_back(std::make_unique<Group>(all_, config, this));
     ++all_.counts_.requests;
-    all_.admit(*requests_.back());
-    return requests_.back().get();
+    Group& request = *requests_.back();
+    if (broken_) request.lose(gone_); // nobody tells of that member again
+    all_.admit(request);
+    return &request;
 }
 
 bool Group::is_bruck(std::size_t bytes) const {

@@ -100,6 +100,8 @@ public:
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
     void free();
+    // Instead: this member cannot take part. All operations of the request fail, at all members.
+    void give_up();
     // For the next persistent request. Null: there were too many, which all members see alike.
     [[nodiscard]] Group* create_request();
 
@@ -218,6 +220,12 @@ private:
             return group;
         return request <= group->requests_.size() ? group->requests_[request - 1].get() : nullptr;
     }
+    // A request's, which has been made and given back.
+    [[nodiscard]] bool was_freed(std::uint32_t context) const {
+        const std::uint32_t communicator = context >> wire::kRequestBits, request = context & wire::kRequestMask;
+        const Group* const group = communicator < groups_.size() ? groups_[communicator].get() : nullptr;
+        return request != 0 && group && request <= group->requests_.size() && !group->requests_[request - 1];
+    }
     template <class Does> void each(const Does& does) const {
         for (const auto& group : groups_) {
             if (!group) continue;
@@ -265,6 +273,7 @@ private:
     void give_back(std::byte* work, std::size_t bytes);
     void dropped(const char* why);
 
+    void lose(Group& group, const Peer& peer);
     void peer_failed(Peer& peer) override;
     void waits_for(std::vector<Peer*>& peers) override;
     [[nodiscard]] bool holds(const Peer& peer) const override;

@@ -88,6 +88,7 @@ void Stripes::post(std::uint32_t rank, Pair& pair) {
     for (Lane& lane : pair.lanes) {
         lane.done = lane.sent = false;
         lane.moved = lane.came = 0;
+        lane.task = kNever; // until it is posted
     }
     pair.ready_owed = pair.stage != Stage::ready;
     if (pair.ready_owed) return;
@@ -106,7 +107,7 @@ void Stripes::post(std::uint32_t rank, Pair& pair) {
                                    .bytes = end - at,
                                    .to = pair.place + at,
                                    .word = pair.words + (1 + i) * kWord});
-        lane.task = posted ? lane.queue->state().posted : kNever;
+        if (posted) lane.task = lane.queue->state().posted;
         counts_.tasks += posted;
     }
     if (!posted) fail(rank, pair);

@@ -11,7 +11,8 @@ constexpr std::uint64_t kPause = 8;  // starts until a pair is tried again, then
 constexpr unsigned kMostPauses = 20; // doublings
 constexpr unsigned kMostLater = 64;  // starts that wait for an adapter's self-test, while others' is over
 constexpr std::size_t kWord = 64;
-constexpr unsigned kRequests = 1 + 4; // of a start on one queue: `ready`; two waits, data, a word
+constexpr std::size_t kMostBlock = std::size_t{1} << 30; // an adapter's longest message, for certain
+constexpr unsigned kRequests = 1 + 4;                    // of a start on one queue: `ready`; two waits, data, a word
 constexpr std::size_t kMostMore = wire::kMostLanes * TaskQueue::kHalf + 2 * wire::kMostKeys;
 } // namespace
 
@@ -23,7 +24,7 @@ void Stripes::know(std::uint32_t rank, Pair& pair) {
         mp_data_t& data = sends ? pair.out : pair.in;
         data = shown.open(&shown, rank, sends);
         if (data.convertor) shown.close(&shown, rank, data.convertor, sends);
-        if (data.convertor || !data.buffer) pair.fits = false;
+        if (data.convertor || !data.buffer || data.bytes > kMostBlock) pair.fits = false;
     }
 }
 
