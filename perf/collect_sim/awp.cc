@@ -12,6 +12,8 @@ namespace ucx_mp::collect_sim {
 
 namespace {
 
+constexpr double kReach = 2; // planes of ghost cells at each face: how far a point's stencil reaches
+
 // Processes in a grid whose ends meet, as nearly a cube as can be; the last dimension changes fastest.
 struct Grid {
     std::array<unsigned, 3> sides{1, 1, 1};
@@ -59,18 +61,24 @@ Schedule halo(const Grid& grid, unsigned ranks, std::uint64_t bytes, unsigned pe
 
 struct Steps {
     Group& faces;
-    Nanos component, copies; // of one component: to compute it, to copy its faces to neighbours of the node
+    // Of one component: to compute it, those points of it that need no ghost cell, to copy its faces to neighbours of
+    // the node.
+    Nanos component, inner, copies;
     unsigned steps;
     bool overlaps;
-    bool interior; // what is far from the faces comes first: the next component begins before the faces are here
+    bool interior; // points that need no ghost cell come first: the next component begins before the faces are here
 
     Program run(Process& p, unsigned rank) const {
         for (unsigned s = 0; s < steps; ++s)
             for (const unsigned components : {3u, 6u}) {
                 const std::uint64_t before = faces.started(rank);
                 for (unsigned c = 0; c < components; ++c) {
-                    co_await p.compute(component);
-                    if (interior && c == 0) co_await p.until([this, rank, before] { return all_done(rank, before); });
+                    const bool waits = interior && c == 0;
+                    co_await p.compute(waits ? inner : component);
+                    if (waits) {
+                        co_await p.until([this, rank, before] { return all_done(rank, before); });
+                        co_await p.compute(component - inner);
+                    }
                     if (overlaps) {
                         faces.start(rank);
                         if (copies) co_await p.compute(copies);
@@ -95,12 +103,12 @@ struct Steps {
 
 } // namespace
 
-// Neighbours have exposed their ghost cells: who has the faces of the step before has used its own.
+// No window is exposed: a neighbour that has sent the faces of the step before has read its own ghost cells.
 void awp(const Options& o) {
     const Grid grid(o.ranks);
     const double side = o.size;
     const auto nanos = [](double us) { return static_cast<Nanos>(us * 1e3); };
-    const auto bytes = static_cast<std::uint64_t>(side * side * 2 * 4);
+    const auto bytes = static_cast<std::uint64_t>(side * side * kReach * 4);
     Processes all(o, o.ranks);
     std::vector<unsigned> copied;
     const bool loop_back = o.local == "adapter";
@@ -108,11 +116,13 @@ void awp(const Options& o) {
                 Engine::host, o.costs, 32);
     for (unsigned i = 0; i < o.ranks; ++i)
         all[i].progress = [&faces, i](bool look_only) { return faces.progress(i, look_only); };
-    const Nanos component = nanos(side * side * side * o.flops / o.mops);
+    const auto points = [&](double length) { return nanos(length * length * length * o.flops / o.mops); };
+    const Nanos component = points(side);
     std::vector<Steps> steps;
     for (unsigned i = 0; i < o.ranks; ++i)
         steps.push_back({.faces = faces,
                          .component = component,
+                         .inner = points(std::max(0., side - 2 * kReach)),
                          .copies = nanos(copied[i] * static_cast<double>(bytes) / (o.copy * 1e3)),
                          .steps = o.times,
                          .overlaps = o.progress != "blocking",

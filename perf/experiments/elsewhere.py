@@ -43,7 +43,7 @@ MISSING = [
     ("D 10.12, 10.18", "MG on nodes with different rails", "the kernel"),
     ("T Fig 6-8", "4096 and 6144 processes of NWChem", "the task pool at that size: perf/adaptive has 1024"),
     ("N Table 4.1", "latency and bandwidth of a message, 42 us and 89 MB/s", "nothing: the network and adapter of 2003, without collectives"),
-    ("C Fig 3b", "AWP-ODC, 8192 processes", "so many interfaces: 1024 processes are measured, neighbours only, so more take as long"),
+    ("C Fig 3b", "AWP-ODC, 8192 processes", "so many interfaces in one process, and a network whose routes are shared: codesign.awp has one switch"),
     ("N 4.2 text", "receive from any source, 2 to 8 nodes", "MPI's matching in virtual time: bench_sim_pml has two processes"),
 ]
 

@@ -265,17 +265,17 @@ def flaps(c):
 
 
 def balance(c):
-    """Section 9.2.3 lets a user migrate to another route for load balance. At best that is as having been there from the begin; it is
-    compared with the routes together, while another flow takes most of the one."""
+    """Section 9.2.3 lets a user migrate to another route for load balance. Nothing is migrated here: a queue pair that was always
+    elsewhere is the best that it could give. That is compared with the routes together, while another flow takes most of the one."""
     run = 100 if c.quick else 400
     def rate(**more):
         return rate_of(c.build, fabric=FOUR_ROUTE, **{"from": 0}, to=6, run=run, **more) # the other flow's host: the same routes
     for op, size in (("put", MIB), ("put", 65536), ("get", MIB)):
         stays, moved = (rate(op=op, size=size, paths=1, policy="binding", **hot) for hot in ({"hot": 0.75}, {}))
         together = rate(op=op, size=size, hot=0.75)
-        yield Result("apm", f"balance, {op} of {size // 1024} KiB, one of four routes is 75 % taken: striping by a queue pair that has "
-                     "migrated away from it", f"stays {stays:.0f}, migrates {moved:.0f}, default {together:.0f} MB/s",
-                     together / moved, ">=", 1)
+        yield Result("apm", f"balance, {op} of {size // 1024} KiB, one of four routes is 75 % taken: striping by a queue pair that was "
+                     "always elsewhere", f"stays {stays:.0f}, always elsewhere {moved:.0f}, default {together:.0f} MB/s",
+                     together / moved, ">=", 2.5)
 
 
 def apm(c):
@@ -291,6 +291,8 @@ def apm(c):
             yield Result("apm", what, f"{ms(hard['delivery_gap_us'])} with, {ms(soft['delivery_gap_us'])} without, on the wire "
                          f"{ms(hard['wire_gap_us'])} and {ms(soft['wire_gap_us'])} ({hard['migrations']:.0f} migrations, "
                          f"{hard['path_failures']:.0f} failures)", ratio, "<=", 1)
+            if fault is PORT: # of a silent loss most of it is detection
+                yield Result("apm", f"{what}: pause without migration, us", ms(soft["delivery_gap_us"]), soft["delivery_gap_us"], "<=", 200)
             yield Result("apm", f"{what}: after the port's return", f"{hard['final']:.3f} GB/s with, {soft['final']:.3f} GB/s without, "
                          f"{hard['original']:.3f} before")
     yield from balance(c)

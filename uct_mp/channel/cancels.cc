@@ -179,7 +179,7 @@ void Cancels::go_on(Cancel& cancel) {
     core_.endings.detach(channel);
 }
 
-// Ends the operations that stand in our own lists, so that no adapter holds them.
+// Ends the operations that wait in our own lists: no adapter holds them.
 void Cancels::cancel_waiting(Cancel& cancel) {
     Channel& channel = *cancel.channel;
     for (Work*& list : channel.moving.flushes)

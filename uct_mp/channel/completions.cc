@@ -190,7 +190,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
     if (last.timed) {
         // Without timestamps, the time at which it is found is taken (7.2.2: inexact if that is late).
         const Nanos done = adapter.timestamps ? adapter.clock.to_host(ticks) : core_.services.now();
-        // DcTurns reads `done` from the record, before another one takes the place.
+        // DcTurns reads this time in the record's t_post, before another request takes the record.
         const Nanos t_post = std::exchange(queue.at(position).t_post, done);
         const std::uint64_t bytes = last.work ? last.bytes : last.offset;
         channel.wiring.scheduler->observe({.path = last.path,

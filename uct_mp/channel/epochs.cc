@@ -27,9 +27,9 @@ PathIndex Epochs::queue_of_all(const Channel& channel) const {
     return sole != kNoPath && moving.open_paths == PathMask{1} << sole ? sole : kNoPath;
 }
 
-// A message was posted behind all open writes, on the same queue. With several paths it must be a marker or a fenced
-// message. If the queue fails and the message has arrived, these writes were executed. If it has not arrived, nothing
-// behind it was executed (PROTOCOL.md, R261).
+// True: a message has been posted behind all open writes, on the same queue. With several paths it must be a marker or
+// a fenced message. If the queue fails and the message has arrived, these writes were executed. If it has not arrived,
+// nothing behind it was executed (PROTOCOL.md, R261).
 bool Epochs::is_told(const Channel& channel, PathIndex path) const {
     const Fences& fences = channel.fences;
     if (channel.wiring.path_count > 1) return !fences.marker_due && !fences.catch_up && !fences.fence_paths;

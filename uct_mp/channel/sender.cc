@@ -410,7 +410,7 @@ template <bool marked> Status Calls<marked>::am_short(Channel& channel, std::uin
         if (channel.wiring.only) {
             // Most messages are short. Those are sent here, with no call but the one that posts.
             static_assert(kHeader + sizeof header + kFewBytes <= 256);
-            Core& core = marked ? m : *channel.core; // not read sooner
+            Core& core = marked ? m : *channel.core; // unmarked: channel.core is not read before it is needed here
             std::uint32_t sent;
             if (length <= kFewBytes && core.sender.active_message_sole<Fits::one_packet>(
                                            channel, core.small, id, FewBytes{header, payload, length}, sent)) [[likely]]

@@ -99,7 +99,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         r.mine.psn = connect::kUnknownPsn; // the server has sent nothing that this could settle
         r.theirs = news;
         all_.demand.refresh(channel);
-        // No timer runs if commands for this life were under way.
+        // Starts the timer: none runs if commands for this life were under way.
         if (channel.wiring.paths[path].phase == Phase::reopening) schedule_open(channel, path);
     } else if (channel.wiring.paths[path].phase == Phase::up || channel.wiring.paths[path].phase == Phase::half) {
         // The peer gives up an unwanted path when nothing of its own is under way there. Its acknowledgment is taken

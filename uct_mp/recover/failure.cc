@@ -41,7 +41,7 @@ std::optional<schedule::PathState> state_in(Phase phase) {
     return {};
 }
 
-// While such a path exists Core::alert stays set, so that each round of progress looks everywhere. A path on demand
+// While a path is away, Core::alert stays set, so that each round of progress looks everywhere. A path on demand
 // that is being opened does not need that: timers and mail move it on, while traffic goes over DC.
 bool is_away(Phase phase, bool on_demand) {
     if (on_demand && (phase == Phase::reopening || phase == Phase::half)) return false;
@@ -463,7 +463,7 @@ void Failure::restart(SendQueue& queue) {
             if (device.events->seen(0).fatal) return; // Reopening makes it anew, if ever
             const int error = verbs::restart_dci(queue.qp.get(), device, rail, core_.config.reliability);
             if (error == 0) return queue.revive();
-            if (!verbs::is_dead(device)) // that is reported elsewhere
+            if (!verbs::is_dead(device)) // a dead adapter is reported elsewhere
                 core_.services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num,
                                    rail.name.c_str(), std::strerror(error));
         }

@@ -35,7 +35,8 @@ BOOST_AUTO_TEST_CASE(any_order) {
     for (unsigned run = 0; run < 100; ++run) {
         std::vector<double> samples;
         Median median;
-        for (std::size_t i = 0; i < 1 + random() % 30; ++i) {
+        const std::size_t count = 1 + random() % 30;
+        for (std::size_t i = 0; i < count; ++i) {
             samples.push_back(static_cast<double>(random() % 1000) - 500);
             median.add(samples.back());
             std::vector<double> last(
