@@ -17,7 +17,6 @@ constexpr double kBaseRise = 1.0 / 1024; // so that a longer route is believed s
 constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
 constexpr double kMaxWeight = 1e12;
 constexpr double kLeastSpent = 1e-6; // ns per byte
-constexpr double kUnknown = 1e9;     // as the logarithm of a rate
 // Lateness: between the two gains about one completion of sixteen is later than believed.
 constexpr double kLateRises = 1.0 / 4, kLateFalls = 1.0 / 64;
 constexpr Nanos kMostLate = 10'000'000; // ns: some turns of a processor. A stop of seconds shows nothing
@@ -228,26 +227,18 @@ void PathTable::compare(PathIndex at, Direction d) {
                    (i == at || paths_[i].of(d).in_flight > 0 || paths_[i].of(d).last_done > began);
     const double rate = account.sample_bytes / account.sample_service_ns * (shared_rails_ ? sharing : 1);
     account.pace = std::log(std::min(rate / paths_[at].nominal_rate, kMaxOverNominal));
-    // Beside those that were measured at about that time. Where messages are few there is none: then beside the newest
-    // of each. Changes in between add to the scatter, so such differences are believed later.
-    double fastest = account.pace, before = -kUnknown, best = -kUnknown;
-    bool beside_others = false;
+    double fastest = account.pace, best = -1e9;
+    unsigned count = 1;
     for (PathIndex i : each(usable(d))) {
         const Account& other = paths_[i].of(d);
         if (i == at || other.sample_service_ns <= 0 || paths_[i].nominal_rate <= 0) continue;
         best = std::max(best, other.standing.mean());
-        const auto age = static_cast<double>(account.sampled_at - std::min(other.sampled_at, account.sampled_at));
-        if (age <= constants::kCompared * account.sample_service_ns) {
-            fastest = std::max(fastest, other.pace);
-            beside_others = true;
-        } else if (age <= constants::kHalfLife) {
-            before = std::max(before, other.pace);
-        }
+        const Nanos age = account.sampled_at - std::min(other.sampled_at, account.sampled_at);
+        if (static_cast<double>(age) > constants::kCompared * account.sample_service_ns) continue;
+        fastest = std::max(fastest, other.pace);
+        ++count;
     }
-    if (!beside_others) {
-        if (before == -kUnknown) return;
-        fastest = std::max(fastest, before);
-    }
+    if (count == 1) return;
     Scatter& scatter = scatter_[static_cast<unsigned>(d)];
     const double beside = account.pace - fastest;
     account.standing.learn(beside, account.sampled_at, scatter);
