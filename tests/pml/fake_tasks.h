@@ -20,6 +20,7 @@ struct FakeAdapters {
     std::mt19937 random;
     unsigned fails = 0;      // one of so many steps of a queue is its end; 0: none is
     unsigned refuses = 0;    // one of so many queues is not made
+    unsigned full = 0;       // one of so many tasks is not taken
     std::size_t stray = 0;   // writes to memory that is not exposed: must be 0
     std::size_t missed = 0;  // waits for a value that the word has passed: must be 0
     std::size_t changed = 0; // data that were not the same when they were read again: must be 0
@@ -66,7 +67,7 @@ public:
         return true;
     }
     [[nodiscard]] bool post(const Task& task) override {
-        if (failed_ || !writes_ || used_ + task.requests() > depth_) return false;
+        if (failed_ || !writes_ || used_ + task.requests() > depth_ || all_.dice(all_.full)) return false;
         Pending& one = pending_.emplace_back();
         std::copy(task.words.begin(), task.words.end(), one.words.begin());
         one.task = task;

@@ -192,6 +192,7 @@ BOOST_AUTO_TEST_CASE(by_adapters) {
             job.world.threads = seed % 5 == 0;
             job.world.adapters.fails = seed % 2 ? 0 : 40 + 3 * seed;
             job.world.adapters.refuses = seed % 5 ? 0 : 6;
+            job.world.adapters.full = seed % 3 ? 0 : 60;
             job.make_groups();
             for (unsigned i = 0; i < 1 + seed % 3; ++i)
                 job.calls.push_back({i == 1 ? MP_ALLTOALLV : MP_ALLTOALL, 0, 101 + job.world.dice(9000), i + 1});
@@ -203,7 +204,7 @@ BOOST_AUTO_TEST_CASE(by_adapters) {
             puts += count_of(job.world, "put bytes");
             if (job.world.adapters.fails)
                 ended += count_of(job.world, "pairs ended");
-            else if (!job.world.adapters.refuses)
+            else if (!job.world.adapters.refuses && !job.world.adapters.full)
                 BOOST_REQUIRE_EQUAL(count_of(job.world, "stripes resent"), 0u);
             for (int i = 0; i < 300; ++i) job.world.progress();
             for (Group* group : job.groups) group->free();
@@ -305,4 +306,48 @@ BOOST_AUTO_TEST_CASE(dead_members) {
         }
     }
     BOOST_TEST(striped > 500u);
+}
+
+// The root of a broadcast died before the request was made, or before the communicator was: nobody puts anything to it,
+// so nobody would notice.
+BOOST_AUTO_TEST_CASE(made_after_a_death) {
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            Requests job(seed, 3 + seed % 5, nullptr, 1000);
+            CollectWorld& world = job.world;
+            job.make_groups();
+            for (Member& member : world.members) member.port->tick = 1000;
+            for (unsigned i = 0; i < 3; ++i) job.calls.push_back({MP_BCAST, 0, 64, i + 1});
+            const auto ends = [&](unsigned which) {
+                for (unsigned rank = 1; rank < job.ranks; ++rank) job.start(rank, which);
+                for (int turn = 0; turn < 50000; ++turn) {
+                    world.progress();
+                    bool over = true;
+                    for (unsigned rank = 1; rank < job.ranks; ++rank) over &= job.its[rank][which].under.complete();
+                    if (over) break;
+                }
+                for (unsigned rank = 1; rank < job.ranks; ++rank) {
+                    const Under& under = job.its[rank][which].under;
+                    BOOST_REQUIRE_MESSAGE(under.complete(), "request " << which << " of rank " << rank);
+                    BOOST_REQUIRE_EQUAL(under.storage.collective.error, MP_FAILED);
+                }
+            };
+            for (unsigned rank = 0; rank < job.ranks; ++rank)
+                job.its[rank].emplace_back().group = job.groups[rank]->create_request();
+            for (unsigned rank = 0; rank < job.ranks; ++rank) job.start(rank, 0);
+            for (int turn = 0; turn < 20000; ++turn) world.progress();
+            for (unsigned rank = 0; rank < job.ranks; ++rank) BOOST_REQUIRE(job.look(rank, 0));
+            world.members[0].port->gone = true;
+            for (FakeEndpoint* endpoint : world.members[0].port->endpoints) endpoint->failed = true;
+            ends(0);
+            for (unsigned rank = 1; rank < job.ranks; ++rank)
+                job.its[rank].emplace_back().group = job.groups[rank]->create_request();
+            ends(1);
+            std::vector<unsigned> who;
+            for (unsigned i = 0; i < job.ranks; ++i) who.push_back(i);
+            for (unsigned rank = 1; rank < job.ranks; ++rank)
+                job.its[rank].emplace_back().group = world.group(rank, 11, who, 8);
+            ends(2);
+        }
+    }
 }
