@@ -128,6 +128,34 @@ BOOST_DATA_TEST_CASE(a_receiver_that_computes_says_what_it_has, kBoth, transport
     BOOST_TEST((put.status == Status::ok));
 }
 
+// A write, a fence, and the message that tells of it: before the message goes again, the sender reads back what it
+// wrote.
+BOOST_DATA_TEST_CASE(what_a_fence_orders_goes_again, kBoth* kFaults, transport, fault) {
+    constexpr std::size_t kBytes = 1 << 16;
+    Pair pair(transport, true);
+    auto from = pair.cluster.node(0).memory(kBytes), to = pair.cluster.node(1).memory(kBytes);
+    std::memset(from.data, 7, kBytes);
+    std::memset(to.data, 0, kBytes);
+    Channel& channel = pair.cluster.channel(0, 1);
+    auto& iface = pair.cluster.node(0).iface();
+    pair.cluster.world.fault(fault);
+    unsigned done = 0;
+    Counted put(done);
+    const channel::Iov iov = from.iov(0, kBytes);
+    pair.cluster.world.select(0);
+    BOOST_REQUIRE((iface.put_zcopy(channel, &iov, 1, to.address(), to.keys, &put) == Status::in_progress));
+    BOOST_REQUIRE((iface.fence(channel) == Status::ok));
+    const Status told = channel::Interface::am_short(channel, 1, pair.sent[0], nullptr, 0);
+    if (told == Status::no_resource) return; // it waits for the program then
+    ++pair.sent[0];
+    pair.compute(0);
+    BOOST_TEST(pair.come());
+    BOOST_TEST(pair.cluster.node(0).computing());
+    BOOST_TEST(std::memcmp(from.data, to.data, kBytes) == 0);
+    BOOST_TEST(done == 0u);
+    BOOST_TEST(pair.cluster.until([&] { return done == 1; }, 2 * kLong));
+}
+
 // Completions, messages and what is read wait for the program, in their order.
 BOOST_DATA_TEST_CASE(nothing_of_the_users_is_called, kBoth* kFaults, transport, fault) {
     constexpr std::size_t kBytes = 2000, kMessages = 20;
