@@ -2,7 +2,7 @@
 
 Record it anew:  /usr/bin/python3 tests/judges/mpi4py_suite.py record [TIMES]
 What stock Open MPI (pml/ucx, osc/ucx) does wrong over UCX's posix shared memory it may do wrong over the adapter, too;
-nothing else but what NEEDS_ORDER names. A test that crashes or hangs the job there is left out; one that fails may fail,
+nothing else but what NEEDS_ORDER and NEEDS_LUCK name. A test that crashes or hangs the job there is left out; one that fails may fail,
 or pass.
 """
 
@@ -31,6 +31,11 @@ COLLECTIVES = (["test_cco_buf", "test_cco_nb_buf", "test_cco_nb_vec", "test_cco_
 # 10.8.3.3), so the old value may be the new one. In shared memory a get is over when it returns.
 NEEDS_ORDER = {"test_rma.TestRMASelf.testGetAccumulate", "test_rma.TestRMAWorld.testGetAccumulate",
                "test_rma_nb.TestRMASelf.testGetAccumulate", "test_rma_nb.TestRMAWorld.testGetAccumulate"}
+# May fail where messages to oneself take their time. The test receives a synchronous send of its own rank and then looks once
+# whether the send is complete. An adapter may bring its acknowledgement later: stock rc_verbs fails once in 200, mp_rc once
+# in 3000.
+NEEDS_LUCK = {"test_p2p_obj.TestP2PObjSelf.testCancel", "test_p2p_obj.TestP2PObjWorld.testCancel",
+              "test_p2p_obj.TestP2PObjSelfDup.testCancel", "test_p2p_obj.TestP2PObjWorldDup.testCancel"}
 
 
 def folder():
@@ -174,6 +179,8 @@ def judge(start, ranks, work, ordered, own_windows=False, jobs=False, collective
             worse.append(f"{modules[0]}...: {result.planned} tests instead of {wanted}")
         for test, outcome in sorted(result.outcomes.items()):
             if test in NEEDS_ORDER and not ordered and outcome == "FAIL": # a wrong value; an error would be ours
+                continue
+            if test in NEEDS_LUCK and outcome == "FAIL":
                 continue
             if outcome != "ok" and outcome != outcomes.get((ranks, test), "ok"):
                 worse.append(f"{outcome} {test}")
