@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <ucx_mp_places.h>
 
 #include "pml/sim_job.h"
 #include "simulator/random_faults.h"

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <set>
 #include <thread>
+#include <ucx_mp_places.h>
 
 using namespace softhca;
 namespace fs = std::filesystem;

@@ -10,6 +10,7 @@
 #include "fabric/units.h"
 
 #include <set>
+#include <ucx_mp_places.h>
 
 using namespace softhca;
 

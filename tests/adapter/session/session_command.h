@@ -17,6 +17,7 @@
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <ucx_mp_places.h>
 #include <utility>
 #include <vector>
 

@@ -11,6 +11,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <ucx_mp_places.h>
 
 #include "fixture.h"
 #include "uct_mp/ucx/abi/layout.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <boost/test/unit_test.hpp>
+#include <ucx_mp_places.h>
 
 #include "softhca/fabric.h"
 #include "softhca/world.h"
