@@ -128,7 +128,8 @@ def under_faults(job, gap):
 
 # MPICH says nothing while it is at work that a count could be made of: it has its faults in tests/mpi.
 for way, transport in (("ucx", "mp_rc"), ("ucx", "mp_dc"), ("pml", "mp_rc"), ("pml", "mp_dc")):
-    group.add(under_faults(lammps(way, transport), 0.1), f"lammps_{way}_{transport}", ("four-path",), seconds=250)
+    group.add(under_faults(lammps(way, transport), 0.1), f"lammps_{way}_{transport}", ("four-path",), seconds=250,
+              long=(way == "ucx") == (transport == "mp_dc"))
 
 
 # BLACS: messages between all pairs, in all topologies, of all shapes, with a guard zone around each matrix. Its last test
@@ -186,7 +187,7 @@ def blacs(way, transport, program, types):
 
 group.add(blacs("ucx", "mp_dc", "xFbtest", "IZ"), "blacs_ucx_mp_dc", ("four-path",), seconds=120)
 group.add(blacs("pml", "mp_rc", "xCbtest", "IC"), "blacs_pml_mp_rc", ("four-path",), seconds=120)
-group.add(blacs("mpich", "mp_rc", "xCbtest", "I"), "blacs_mpich_mp_rc", ("modelled",), seconds=120)
+group.add(blacs("mpich", "mp_rc", "xCbtest", "I"), "blacs_mpich_mp_rc", ("modelled",), seconds=120, long=True)
 
 
 # ScaLAPACK: factorizations and eigenvalues over grids of processes, by their residuals.

@@ -391,12 +391,12 @@ def example_ucp_client_server(session):
 
 
 # Open MPI. NetPIPE is for two ranks (with four, NPopenmpi 3.7.2 hangs over stock rc_verbs, too).
-for ranks, tls, fabrics in ((2, "mp_rc,mp_dc", ("ideal",)), (2, "mp_dc", ("four-path",)),
-                            (4, "mp_rc", ("ideal", "four-path")), (4, "mp_dc", ("modelled",)),
-                            (8, "mp_rc,mp_dc", ("four-path",)), (8, "mp_dc", ("ideal",))):
+for ranks, tls, fabric, long in ((2, "mp_dc", "four-path", False), (4, "mp_rc", "four-path", False),
+                                 (8, "mp_rc,mp_dc", "four-path", False), (2, "mp_rc,mp_dc", "ideal", True),
+                                 (4, "mp_dc", "modelled", True), (8, "mp_dc", "ideal", True)):
     rows = 1 if ranks == 2 else 2
     group.add(hpcc(ranks, rows, ranks // rows, env=preloaded(tls)), f"hpcc_{ranks}_" + ("both" if "," in tls else tls),
-              fabrics, seconds=120)
+              (fabric,), seconds=260, long=long)
 for transport in TRANSPORTS:
     group.add(netpipe("-i", integrity=True, env=preloaded(transport)), f"netpipe_integrity_{transport}", EVERYWHERE,
               seconds=60)
@@ -423,5 +423,5 @@ def mpirun_mp(session):
     check("Integrity check passed" in text and "Integrity check failed" not in text, "integrity check")
 
 
-group.add(mpi4py(2, env=preloaded("mp_rc")), "mpi4py_2_mp_rc", fabrics=("four-path",), seconds=400)
+group.add(mpi4py(2, env=preloaded("mp_rc")), "mpi4py_2_mp_rc", fabrics=("four-path",), seconds=400, long=True)
 group.add(mpi4py(4, env=preloaded("mp_dc")), "mpi4py_4_mp_dc", fabrics=("ideal",), seconds=400)

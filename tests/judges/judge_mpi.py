@@ -80,7 +80,7 @@ def hpcc(ranks, rows, columns, env=ON_ADAPTER, launch=mpirun, also=silent):
         written = os.path.join(session.folder, "hpccoutf.txt")  # hpcc adds to what is there
         if os.path.exists(written):
             os.remove(written)
-        also(session, ranks, session.run(launch(ranks, "hpcc"), env=env, seconds=110))
+        also(session, ranks, session.run(launch(ranks, "hpcc"), env=env, seconds=250))
         with open(written, encoding="utf-8", errors="replace") as text:
             result = text.read()
         check(re.findall(r"^Success=(.*)$", result, re.M) == ["1"], "hpcc does not say Success=1")
@@ -103,9 +103,9 @@ def hpcc(ranks, rows, columns, env=ON_ADAPTER, launch=mpirun, also=silent):
     return run
 
 
-group.add(hpcc(2, 1, 2), "hpcc_2", seconds=120)
-group.add(hpcc(4, 2, 2), "hpcc_4", seconds=120)
-group.add(hpcc(8, 2, 4), "hpcc_8", seconds=120)
+group.add(hpcc(2, 1, 2), "hpcc_2", seconds=260)
+group.add(hpcc(4, 2, 2), "hpcc_4", seconds=260)
+group.add(hpcc(8, 2, 4), "hpcc_8", seconds=260, long=True)
 
 
 def netpipe(*options, integrity, env=ON_ADAPTER, launch=mpirun, also=silent):

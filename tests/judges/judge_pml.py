@@ -90,9 +90,9 @@ for transport in TRANSPORTS:
         alone = {"OMPI_MCA_pml_mp_async": "n"} if ranks > 4 else {}
         group.add(hpcc(ranks, rows, ranks // rows, env=environment(transport, **alone), launch=launch,
                        also=carried(transport)),
-                  f"hpcc_{ranks}_{transport}", ("four-path",) if ranks == 4 else ("ideal",), seconds=120,
-                  # Each size over one of the two; hpcc runs over both while links are pulled (faults_hpcc).
-                  long=(transport == "mp_rc") != (ranks == 4))
+                  f"hpcc_{ranks}_{transport}", ("four-path",) if ranks == 4 else ("ideal",), seconds=260,
+                  # hpcc runs over both while links are pulled (faults_hpcc).
+                  long=(transport == "mp_rc") != (ranks == 4) or ranks == 8)
     group.add(netpipe("-i", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
               f"netpipe_integrity_{transport}", ("ideal", "four-path"), seconds=60)
     group.add(netpipe("-i", "-a", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
@@ -102,13 +102,16 @@ for transport in TRANSPORTS:
 group.add(netpipe("-i", "-S", integrity=True, env=environment("mp_rc"), launch=launch, also=carried("mp_rc")),
           "netpipe_integrity_sync", ("ideal",), seconds=60)
 
-# With 2 ranks also what starts other jobs and meets them: 5.0's mpirun can't (pml_glue/README.md). A child is on a node of
-# its parent's job, and nothing but our transport may carry what they say.
-for ranks, transport, fabric in ((2, "mp_rc", "ideal"), (4, "mp_dc", "four-path"), (8, "mp_rc", "ideal")):
-    jobs = ranks == 2 and series() < 5
+# `jobs`: also what starts other jobs and meets them; 5.0's mpirun can't (pml_glue/README.md). A child is on a node of its
+# parent's job, and nothing but our transport may carry what they say.
+for ranks, transport, fabric, jobs in ((2, "mp_rc", "ideal", False), (2, "mp_rc", "ideal", True), (4, "mp_dc", "four-path", False),
+                                       (8, "mp_rc", "ideal", False)):
+    if jobs and series() >= 5:
+        continue
     group.add(mpi4py(ranks, env=environment(transport, OMPI_MCA_pml_mp_transports=f"self,{transport}"), launch=launch_windows,
                      also=carried(transport), own_windows=True, jobs=jobs),
-              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 700, long=ranks > 2)
+              f"mpi4py_{ranks}_{transport}" + ("_jobs" if jobs else ""), (fabric,), seconds=1000 if ranks == 8 else 700,
+              long=jobs or ranks > 2)
 
 
 # Collective operations of coll/mp: each kind has to be ours at some rank. Blocks are small there, so large ones begin early here.
@@ -185,4 +188,4 @@ for transport in TRANSPORTS:
     for name, (ranks, job) in jobs.items():
         suite = name == "mpi4py"
         group.add(under_faults(transport, ranks, job, 0.3 if suite else 0.15, 4), f"faults_{name}_{transport}", ("four-path",),
-                  seconds=400 if suite else 180, long=(suite or name.endswith("threads")) and transport == "mp_dc")
+                  seconds=400 if suite else 260, long=transport == ("mp_dc" if suite or name.endswith("threads") else "mp_rc" if name in ("hpcc", "netpipe") else ""))
