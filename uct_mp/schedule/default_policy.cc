@@ -120,6 +120,7 @@ void DefaultPolicy::take_turn(PathTable& paths) {
     if (in_turn_ || !commons_) [[likely]]
         return;
     seed_ = commons_->turns++;
+    first_[0] = paths.home(seed_, Direction::write), first_[1] = paths.home(seed_, Direction::read);
     in_turn_ = true;
     paths.begin();
 }
@@ -228,11 +229,15 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         }
     }
     if (slowest < 1) { // a path that was slow once may be as fast as others again
+        const bool any = !commons_ || commons_->may_try(paths.now(), config_->probe_interval);
         PathMask not_tried = 0;
         for (PathIndex i : each(paths.usable(d)))
-            if (paths[i].of(d).relative == 1) not_tried |= PathMask{1} << i;
+            if (const Account& account = paths[i].of(d); account.relative == 1 || (!any && account.standing.known()))
+                not_tried |= PathMask{1} << i;
         for (unsigned k = 0; k < shares.count; ++k) not_tried |= PathMask{1} << shares.path[k];
+        const unsigned before = shares.count;
         try_stale(paths, not_tried, message, *config_, shares);
+        if (commons_ && shares.count > before) commons_->tried_at = paths.now();
     }
     cut(shares, message.size, config_->alignment, plan);
     return Outcome::stripes;

@@ -124,6 +124,15 @@ struct Commons {
     // The rates of our own ports beside one another, by rail and Direction. A port that is slow is slow to every peer.
     Standing port[kMaxRails][2];
     Scatter scatter[2]; // by Direction: of all peers, so it is large where peers differ
+    Pace pace[2];       // by Direction
+    Scatter alone[2];   // by Direction: of samples that were compared with `pace`
+    // The last try of a path that is believed to be slow, to whichever peer. 0: none since a try has found one as fast
+    // as the others. One bad link is slow to many peers, and to try it for each of them would fill it. A new peer tries
+    // at once what it has from `port`: it may be another peer's port that is slow.
+    Nanos tried_at = 0;
+    [[nodiscard]] bool may_try(Nanos now, double interval) const {
+        return tried_at == 0 || static_cast<double>(now - std::min(now, tried_at)) > interval;
+    }
 };
 
 class PathTable {

@@ -11,6 +11,7 @@ namespace ucx_mp::schedule {
 
 namespace {
 
+constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr double kRateGain = 0.25;
 constexpr double kLatencyGain = 0.125;
 constexpr double kBaseRise = 1.0 / 1024; // so that a longer route is believed some day
@@ -227,26 +228,31 @@ void PathTable::compare(PathIndex at, Direction d) {
                    (i == at || paths_[i].of(d).in_flight > 0 || paths_[i].of(d).last_done > began);
     const double rate = account.sample_bytes / account.sample_service_ns * (shared_rails_ ? sharing : 1);
     account.pace = std::log(std::min(rate / paths_[at].nominal_rate, kMaxOverNominal));
-    double fastest = account.pace, best = -1e9;
+    double fastest = account.pace, best[2] = {kNone, kNone}; // best: beside others, alone
     unsigned count = 1;
     for (PathIndex i : each(usable(d))) {
         const Account& other = paths_[i].of(d);
-        if (i == at || other.sample_service_ns <= 0 || paths_[i].nominal_rate <= 0) continue;
-        best = std::max(best, other.standing.mean());
+        if (i == at || paths_[i].nominal_rate <= 0) continue;
+        if (other.standing.alone()) best[1] = std::max(best[1], other.standing.mean());
+        if (other.sample_service_ns <= 0) continue;
+        best[0] = std::max(best[0], other.standing.alone() ? 0 : other.standing.mean());
         const Nanos age = account.sampled_at - std::min(other.sampled_at, account.sampled_at);
         if (static_cast<double>(age) > constants::kCompared * account.sample_service_ns) continue;
         fastest = std::max(fastest, other.pace);
         ++count;
     }
-    if (count == 1) return;
-    Scatter& scatter = scatter_[static_cast<unsigned>(d)];
-    const double beside = account.pace - fastest;
-    account.standing.learn(beside, account.sampled_at, scatter);
-    if (commons_) {
-        const auto k = static_cast<unsigned>(d);
-        commons_->port[paths_[at].rail][k].learn(beside, account.sampled_at, commons_->scatter[k]);
-    }
-    account.relative = std::exp(account.standing.behind(best, scatter));
+    const auto k = static_cast<unsigned>(d);
+    const double within = constants::kCompared * account.sample_service_ns;
+    double beside = 0;
+    const bool recent = commons_ && commons_->pace[k].learn(account.pace, account.sampled_at, within, beside);
+    const bool alone = count == 1;
+    if (alone && (!recent || (account.standing.known() && !account.standing.alone()))) return;
+    if (!alone) beside = account.pace - fastest;
+    Scatter& scatter = alone ? commons_->alone[k] : scatter_[k];
+    if (commons_ && account.relative < 1 && Standing::level(beside, best[alone], scatter)) commons_->tried_at = 0;
+    account.standing.learn(beside, account.sampled_at, scatter, alone ? std::max(1U, commons_->turns) : 0);
+    if (commons_ && !alone) commons_->port[paths_[at].rail][k].learn(beside, account.sampled_at, commons_->scatter[k]);
+    account.relative = std::exp(account.standing.behind(best[alone], scatter));
 }
 
 void PathTable::begin() {

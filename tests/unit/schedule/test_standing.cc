@@ -63,3 +63,64 @@ BOOST_AUTO_TEST_CASE(what_was_long_ago_counts_less) {
     BOOST_TEST(late.after(2) > 0.8);
     BOOST_TEST(pair.after(2) < 0.5);
 }
+
+// Samples to many peers: their mean takes off what slows down all of them, but only while it is recent.
+BOOST_AUTO_TEST_CASE(pace_is_the_mean_of_recent_samples) {
+    Pace pace;
+    double beside = 0;
+    BOOST_TEST(!pace.learn(-1, 1000, 500, beside)); // nothing to compare it with
+    BOOST_REQUIRE(pace.learn(-2, 1400, 500, beside));
+    BOOST_TEST(beside == -1);
+    BOOST_REQUIRE(pace.learn(-3, 1900, 500, beside));
+    BOOST_TEST(beside == -1.5);
+    BOOST_TEST(!pace.learn(0, 2500, 500, beside)); // too long after the last one: a new beginning
+    BOOST_REQUIRE(pace.learn(-1, 2600, 500, beside));
+    BOOST_TEST(beside == -1);
+    for (int i = 0; i < 100; ++i) (void)pace.learn(-5, 2600, 500, beside);
+    BOOST_TEST(beside > -0.1); // what was before has gone
+}
+
+// A scatter that many peers share is learned by all of them: each counts less.
+BOOST_AUTO_TEST_CASE(shared_scatter_moves_slower) {
+    Standing one, many;
+    Scatter of_one, of_many;
+    for (std::uint64_t i = 1; i <= 8; ++i) {
+        one.learn(i % 2 ? 2 : -2, i, of_one, 1);
+        many.learn(i % 2 ? 2 : -2, i, of_many, 100);
+    }
+    BOOST_TEST(of_one.variance > 0.8);
+    BOOST_TEST(of_many.variance < 0.35);
+    BOOST_TEST(of_many.variance > 0.25);
+}
+
+BOOST_AUTO_TEST_CASE(first_samples_say_nothing_of_a_shared_scatter) {
+    Scatter scatter;
+    for (int i = 0; i < 1000; ++i) {
+        Standing path;
+        path.learn(-1, 1000, scatter, 1);
+    }
+    BOOST_TEST(scatter.variance == Scatter{}.variance);
+}
+
+// Beside other paths the best is 0, beside all peers' samples it may be anything: the two do not mix.
+BOOST_AUTO_TEST_CASE(samples_beside_other_paths_end_what_was_learned_without) {
+    Standing path;
+    Scatter scatter;
+    for (std::uint64_t i = 1; i <= 8; ++i) path.learn(2, i, scatter, 4);
+    BOOST_TEST(path.alone());
+    path.learn(-1, 9, scatter);
+    BOOST_TEST(!path.alone());
+    BOOST_TEST(path.mean() == -1);
+}
+
+// Two means, of which each was measured at its own time, differ by more than noise if they do so by twice as much.
+BOOST_AUTO_TEST_CASE(alone_a_gap_counts_less) {
+    const auto behind = [](unsigned peers) {
+        Standing path;
+        Scatter scatter;
+        path.learn(-1.3, 1, scatter, peers);
+        return path.behind(0, Scatter{.variance = 0.25});
+    };
+    BOOST_TEST(behind(0) < -0.5);
+    BOOST_TEST(behind(1) == 0);
+}
