@@ -1,5 +1,8 @@
 // Adapters that die and are there again: whoever has used them goes on with them, with the keys that he has.
 #define BOOST_TEST_MODULE transport_reopen
+#include <malloc.h>
+
+#include <algorithm>
 #include <filesystem>
 
 #include "both_transports.h"
@@ -190,6 +193,27 @@ BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
     BOOST_TEST(queue_pairs(cluster.node(1)) == pairs);
     BOOST_TEST(oldest.exchange(99) == "");
     BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Nor does memory, at either side: both are in this process. (Memory of a life may stay until the next one.)
+BOOST_DATA_TEST_CASE(many_lives_take_no_memory, kBoth, transport) {
+    constexpr unsigned kLives = 8;
+    Cluster cluster("two-rail", 2, quick_to_reopen(transport));
+    Window window(cluster, 1 << 16);
+    BOOST_TEST(window.exchange(1) == "");
+    const unsigned all = paths_up(cluster.node(0));
+    std::size_t most[3] = {};
+    for (unsigned life = 0; life < 3 * kLives; ++life) {
+        cluster.world.fault("adapter-death 1:softhca_0");
+        BOOST_TEST(window.exchange(3) == "");
+        cluster.run_for(2'000'000);
+        cluster.world.fault("adapter-revive 1:softhca_0");
+        BOOST_REQUIRE(all_up(cluster, all));
+        BOOST_TEST(window.exchange(5) == "");
+        const auto info = mallinfo2();
+        most[life / kLives] = std::max(most[life / kLives], info.uordblks + info.hblkhd);
+    }
+    BOOST_TEST(most[2] < most[1] + kLives * 4096);
 }
 
 // At any moment of the handshake.

@@ -17,8 +17,7 @@ long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
 bool can_take_turns() { return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0; }
 
-// It cannot fail once it is registered.
-void Words::barrier() { (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
+bool Words::barrier() { return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0; }
 
 std::mutex& forks_wait_for() {
     static std::mutex held;

@@ -18,8 +18,8 @@ public:
     [[nodiscard]] std::uint32_t attention() const { return __atomic_load_n(&turn_.attention, __ATOMIC_ACQUIRE); }
     void set(std::uint32_t bits) { __atomic_or_fetch(&turn_.attention, bits, __ATOMIC_SEQ_CST); }
     void clear(std::uint32_t bits) { __atomic_and_fetch(&turn_.attention, ~bits, __ATOMIC_SEQ_CST); }
-    // Every other thread of the process passes a barrier.
-    void barrier();
+    // Every other thread of the process passes a barrier. False: the kernel refuses, so nothing is known of them.
+    [[nodiscard]] bool barrier();
 
 private:
     mp_turn_t& turn_;
@@ -37,8 +37,7 @@ private:
     const std::uint64_t before = words.calls();
     if (is_inside(before)) return false;
     words.set(MP_TURN_TAKEN);
-    words.barrier();
-    if (words.calls() == before) return true;
+    if (words.barrier() && words.calls() == before) return true;
     words.clear(MP_TURN_TAKEN);
     return false;
 }

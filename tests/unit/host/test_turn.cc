@@ -141,6 +141,16 @@ BOOST_AUTO_TEST_CASE(one_is_inside_at_a_time) { BOOST_TEST(holds({})); }
 BOOST_AUTO_TEST_CASE(without_the_barrier_both_are) { BOOST_TEST(!holds({.barrier = false})); }
 BOOST_AUTO_TEST_CASE(a_call_that_came_and_went_is_not_seen_in_time) { BOOST_TEST(!holds({.unchanged = false})); }
 
+// Before this process has registered for it.
+BOOST_AUTO_TEST_CASE(without_a_barrier_there_is_no_turn) {
+    mp_turn_t turn{};
+    Words words(turn);
+    BOOST_TEST(!take(words));
+    BOOST_TEST(words.attention() == 0u);
+    BOOST_TEST_REQUIRE(can_take_turns());
+    BOOST_TEST(take(words));
+}
+
 // The real words, with real threads: the sum of what both add without a lock.
 BOOST_AUTO_TEST_CASE(two_threads_count_together) {
     BOOST_TEST_REQUIRE(can_take_turns());
