@@ -189,6 +189,7 @@ struct CollectWorld {
     std::size_t eager = kEager;
     mp_engine_t engine = MP_ENGINE_HOST;
     unsigned after = 0;
+    std::uint32_t latency = 0; // 1000: rounds of several messages
 
     // `waits`: whose adapters do; of none.
     CollectWorld(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER,
@@ -253,6 +254,8 @@ struct CollectWorld {
                                                .small = kSmall,
                                                .halving = kHalving,
                                                .eager = eager,
+                                               .latency = latency,
+                                               .overhead = 200,
                                                .digest = digest,
                                                .memory = memory,
                                                .peers = 1 + context % 4,
