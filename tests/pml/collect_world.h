@@ -212,7 +212,8 @@ struct CollectWorld {
                 .process = nullptr,
                 .forgotten = nullptr,
                 .report = [](void* world,
-                             const char* line) { static_cast<CollectWorld*>(world)->reports.emplace_back(line); }};
+                             const char* line) { static_cast<CollectWorld*>(world)->reports.emplace_back(line); },
+                .unmapped = [](void* world) { return static_cast<CollectWorld*>(world)->network.unmapped; }};
             const mp_config_t config{.process = 100 + i,
                                      .transports = nullptr,
                                      .local = nullptr,
@@ -261,6 +262,11 @@ struct CollectWorld {
                                                .peers = 1 + context % 4,
                                                .engine = engine,
                                                .after = after});
+    }
+    // All memory of the program, and mapped anew at the same addresses, between operations.
+    void unmap() {
+        ++network.unmapped;
+        ++adapters.unmapped;
     }
     void progress() {
         adapters.step();

@@ -148,6 +148,7 @@ private:
     void place(GroupOperation& operation, const Arrival& arrival);
     void arrive_exchange(const wire::PartName& name, MessageKind kind, const std::byte* data, std::size_t length);
     void cancel(const wire::CancelHeader& header);
+    void renew_memory(GroupOperation& operation); // exchange.cc
     // operation.cc
     void advance(GroupOperation& operation);
     [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
@@ -180,6 +181,7 @@ private:
     Group* const communicator_;                    // of a persistent request; null: of a communicator
     std::vector<std::unique_ptr<Group>> requests_; // null: freed
     std::vector<KeptBlock> kept_;                  // of a request, by rank
+    std::uint64_t unmapped_ = 0;                   // as mp_hooks_t says, when they were looked at
     std::unique_ptr<Exchange> free_exchanges_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;  // of slots, whose operation has one
     GroupOperation *first_ = nullptr, *last_ = nullptr; // queued
