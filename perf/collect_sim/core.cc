@@ -47,6 +47,8 @@ public:
                                                  .small = 8192,
                                                  .halving = 65536,
                                                  .eager = 4096,
+                                                 .latency = o.latency,
+                                                 .overhead = o.overhead,
                                                  .digest = 0,
                                                  .memory = 64 << 20,
                                                  .peers = 8,

@@ -13,7 +13,7 @@ struct Options {
     std::string fabric = "hdr-2rail", algorithm = "dissemination", engine = "host", measure = "latency",
                 progress = "adapter", local = "copies";
     unsigned ranks = 8, per_node = 1, times = 100, tests = 0, variables = 4, rows = 8, peers = 8, size = 512,
-             late_rank = 1;
+             late_rank = 1, latency = 1000, overhead = 200;
     std::uint64_t bytes = 0;
     bool acknowledged = false, thread = false, interior = false;
     Nanos before = 0, late = 0, compute = 0, wake = 5000;

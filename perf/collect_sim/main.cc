@@ -87,6 +87,8 @@ int main(int argc, char** argv) {
 
     sub = command("core", "small operations of coll/mp beside those of coll/tuned and libnbc", core, false);
     sub->add_option("--times", o.times)->capture_default_str();
+    sub->add_option("--latency", o.latency, "coll_mp_latency")->capture_default_str();
+    sub->add_option("--overhead", o.overhead, "coll_mp_overhead")->capture_default_str();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) { return app.exit(error); } catch (const std::exception& error) {

@@ -80,6 +80,9 @@ typedef struct mp_hooks {
     void (*forgotten)(void* argument, uint64_t process);
     /* One line about a fault, for the user. */
     void (*report)(void* argument, const char* line);
+    /* Another number than before if the program may have unmapped memory since. Memory that is registered for longer
+     * than one operation is then registered anew. Null: it does not. */
+    uint64_t (*unmapped)(void* argument);
 } mp_hooks_t;
 
 /* A size that is chosen for each peer, by the network's estimates of itself. */

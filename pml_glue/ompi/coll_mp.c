@@ -177,6 +177,14 @@ static int component_register(void) {
     mca_coll_mp_component.in_flight = 16;
     parameter("in_flight", "Operations of a communicator that are under way; further ones wait. 2 to 32",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.in_flight);
+    mca_coll_mp_component.latency = 1000;
+    parameter("latency",
+              "ns that a small message is on its way. With coll_mp_overhead it decides how many messages of a barrier, "
+              "allgather or small allreduce are under way at a time: more where the way is long. 0: one",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.latency);
+    mca_coll_mp_component.overhead = 200;
+    parameter("overhead", "ns that processors spend on a small message; at most 1000000, as coll_mp_latency",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.overhead);
     mca_coll_mp_component.engine_name = "host";
     parameter(
         "engine",
@@ -256,7 +264,8 @@ static int component_init(bool progress_threads, bool threads) {
     mca_coll_mp_component_t* const its = &mca_coll_mp_component;
     if (!read_names(&its->ours) || !read_engine() || !in_range("small", its->small, 0, 65536) ||
         !in_range("halving", its->halving, 0, 1 << 20) || !in_range("in_flight", its->in_flight, 2, 32) ||
-        !in_range("eager", its->eager, 0, 65536) || !in_range("peers", its->peers, 1, 1024))
+        !in_range("eager", its->eager, 0, 65536) || !in_range("peers", its->peers, 1, 1024) ||
+        !in_range("latency", its->latency, 0, 1000000) || !in_range("overhead", its->overhead, 0, 1000000))
         return OMPI_ERR_NOT_AVAILABLE;
     if (its->ours != 0 && forces_algorithms()) its->ours = 0;
     if (its->priority <= 0 && its->ours == 0) return OMPI_ERR_NOT_AVAILABLE;

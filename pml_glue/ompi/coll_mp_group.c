@@ -55,19 +55,22 @@ static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t*
         const opal_process_name_t name = ompi_group_get_proc_name(comm->c_local_group, i);
         processes[i] = mca_pml_mp_name(&name);
     }
-    const mp_group_config_t config = {.context = mca_pml_mp_context(comm),
-                                      .rank = (uint32_t)ompi_comm_rank(comm),
-                                      .ranks = (uint32_t)ranks,
-                                      .processes = processes,
-                                      .in_flight = mca_coll_mp_component.in_flight,
-                                      .small = mca_coll_mp_component.small,
-                                      .halving = mca_coll_mp_component.halving,
-                                      .eager = mca_coll_mp_component.eager,
-                                      .digest = module->ours,
-                                      .memory = mca_coll_mp_component.memory,
-                                      .peers = mca_coll_mp_component.peers,
-                                      .engine = mca_coll_mp_component.engine,
-                                      .after = mca_coll_mp_component.after};
+    const mp_group_config_t config = {
+        .context = mca_pml_mp_context(comm),
+        .rank = (uint32_t)ompi_comm_rank(comm),
+        .ranks = (uint32_t)ranks,
+        .processes = processes,
+        .in_flight = mca_coll_mp_component.in_flight,
+        .small = mca_coll_mp_component.small,
+        .halving = mca_coll_mp_component.halving,
+        .eager = mca_coll_mp_component.eager,
+        .latency = mca_coll_mp_component.engine == MP_ENGINE_HOST ? mca_coll_mp_component.latency : 0,
+        .overhead = mca_coll_mp_component.overhead,
+        .digest = module->ours,
+        .memory = mca_coll_mp_component.memory,
+        .peers = mca_coll_mp_component.peers,
+        .engine = mca_coll_mp_component.engine,
+        .after = mca_coll_mp_component.after};
     module->group = mp_group_create(mca_pml_mp.core, &config);
     free(processes);
     return module->group;

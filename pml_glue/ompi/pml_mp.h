@@ -208,6 +208,8 @@ int mca_pml_mp_mprobe(int source, int tag, ompi_communicator_t* comm, struct omp
 /* pml_mp_memory.c: UCX hears of memory that is given back */
 void mca_pml_mp_watch_memory(void);
 void mca_pml_mp_forget_memory(void);
+/* Another number than before if memory may have been unmapped since. With the lock. */
+uint64_t mca_pml_mp_unmapped(void* unused);
 
 /* pml_mp_request.c */
 OMPI_DECLSPEC mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send,

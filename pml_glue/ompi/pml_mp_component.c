@@ -265,7 +265,8 @@ bool mca_pml_mp_open_core(bool threads) {
                               .is_source = is_source,
                               .process = process_at,
                               .forgotten = forgotten,
-                              .report = report};
+                              .report = report,
+                              .unmapped = mca_pml_mp_unmapped};
     mca_pml_mp.threads = threads;
     mca_pml_mp_watch_memory();
     mca_pml_mp.core = mp_core_open(&config, &hooks, error, sizeof error);

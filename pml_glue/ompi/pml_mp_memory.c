@@ -10,9 +10,18 @@
 #include "opal/mca/memory/base/base.h"
 #include "opal/memoryhooks/memory.h"
 
+static uint64_t times; /* memory has been given back, by any thread */
+
 static void released(void* address, size_t length, void* unused, bool from_alloc) {
     (void)unused, (void)from_alloc;
+    __atomic_fetch_add(&times, 1, __ATOMIC_RELEASE);
     ucm_vm_munmap(address, length);
+}
+
+/* Where nobody tells, memory may always have been given back. */
+uint64_t mca_pml_mp_unmapped(void* unused) {
+    (void)unused;
+    return mca_pml_mp.watching ? __atomic_load_n(&times, __ATOMIC_ACQUIRE) : ++times;
 }
 
 /* Before UCT is opened: it asks then. Without support UCX tries by itself. */

@@ -189,6 +189,7 @@ struct CollectWorld {
     std::size_t eager = kEager;
     mp_engine_t engine = MP_ENGINE_HOST;
     unsigned after = 0;
+    std::uint32_t latency = 0; // 1000: rounds of several messages
 
     // `waits`: whose adapters do; of none.
     CollectWorld(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER,
@@ -211,7 +212,8 @@ struct CollectWorld {
                 .process = nullptr,
                 .forgotten = nullptr,
                 .report = [](void* world,
-                             const char* line) { static_cast<CollectWorld*>(world)->reports.emplace_back(line); }};
+                             const char* line) { static_cast<CollectWorld*>(world)->reports.emplace_back(line); },
+                .unmapped = [](void* world) { return static_cast<CollectWorld*>(world)->network.unmapped; }};
             const mp_config_t config{.process = 100 + i,
                                      .transports = nullptr,
                                      .local = nullptr,
@@ -253,11 +255,18 @@ struct CollectWorld {
                                                .small = kSmall,
                                                .halving = kHalving,
                                                .eager = eager,
+                                               .latency = latency,
+                                               .overhead = 200,
                                                .digest = digest,
                                                .memory = memory,
                                                .peers = 1 + context % 4,
                                                .engine = engine,
                                                .after = after});
+    }
+    // All memory of the program, and mapped anew at the same addresses, between operations.
+    void unmap() {
+        ++network.unmapped;
+        ++adapters.unmapped;
     }
     void progress() {
         adapters.step();

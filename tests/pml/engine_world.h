@@ -97,7 +97,8 @@ struct World {
                                    .is_source = is_source,
                                    .process = process_at,
                                    .forgotten = forgotten,
-                                   .report = report};
+                                   .report = report,
+                                   .unmapped = nullptr};
             const mp_config_t config{.process = process(i),
                                      .transports = nullptr,
                                      .local = nullptr,

@@ -32,6 +32,7 @@ public:
     std::size_t most_move = 5000;         // bytes of one of them
     std::size_t most_zero_copy = 500;     // bytes of a message without a copy
     unsigned unregistered = 0;            // so many of the next registrations fail
+    std::uint64_t unmapped = 0;           // all memory has been so often, and mapped anew: adapters use old pages
     std::size_t registered = 0, keys = 0; // open: must be 0 at the end
     std::vector<FakePort*> ports;
     // If set: whether a peer may write and read there. What it may not fails, as adapters see to it.
@@ -60,6 +61,7 @@ struct FakeMove {
     Completion* completion;
     bool executed;
     std::uint64_t exposure = 0; // that its key is of; 0: of memory that stays
+    bool lost = false;          // from or to pages that the program does not have any more
     bool ok = true;
 };
 
@@ -91,9 +93,11 @@ public:
         std::memcpy(bytes.data(), header, header_length);
         return post({kind, std::move(bytes), &completion, data, length, fence_});
     }
-    Posted put(const void* from, std::size_t length, Memory*, std::uint64_t to, RemoteKey* key,
+    Posted put(const void* from, std::size_t length, Memory* memory, std::uint64_t to, RemoteKey* key,
                Completion& completion) override {
-        return move({++moves_, true, const_cast<void*>(from), to, length, &completion, false, exposure_of(key)});
+        const bool lost = network_.unmapped && (pages_of(memory) != network_.unmapped ||
+                                                (!exposure_of(key) && pages_of(key) != network_.unmapped));
+        return move({++moves_, true, const_cast<void*>(from), to, length, &completion, false, exposure_of(key), lost});
     }
     Posted get(void* to, std::size_t length, Memory*, std::uint64_t from, RemoteKey* key,
                Completion& completion) override {
@@ -144,17 +148,18 @@ public:
         if (network_.unregistered && network_.unregistered--) return nullptr;
         if (!network_.can_move || network_.dice(16)) return nullptr;
         ++network_.registered;
-        return reinterpret_cast<Memory*>(this);
+        return reinterpret_cast<Memory*>(2 * network_.unmapped + 2);
     }
     void deregister(Memory*) override { --network_.registered; }
-    [[nodiscard]] bool pack_key(Memory*, std::byte* out) override {
+    [[nodiscard]] bool pack_key(Memory* memory, std::byte* out) override {
         std::memset(out, 0x5a, limits_.key_bytes);
+        out[limits_.key_bytes - 1] = static_cast<std::byte>(pages_of(memory));
         return !network_.dice(network_.refuses);
     }
     [[nodiscard]] RemoteKey* unpack_key(const std::byte* key) override {
         if (key[0] != std::byte{0x5a}) return nullptr;
         ++network_.keys;
-        return reinterpret_cast<RemoteKey*>(this);
+        return reinterpret_cast<RemoteKey*>(2 * std::to_integer<std::uint64_t>(key[limits_.key_bytes - 1]) + 2);
     }
     void release_key(RemoteKey*) override { --network_.keys; }
 
@@ -197,6 +202,8 @@ private:
         under_way_.push_back(move);
         return Posted::in_progress;
     }
+    // Of registered memory and its keys: how often memory had been unmapped before.
+    static std::uint64_t pages_of(const void* handle) { return reinterpret_cast<std::uint64_t>(handle) / 2 - 1; }
     static std::uint64_t exposure_of(RemoteKey* key) {
         const auto value = reinterpret_cast<std::uint64_t>(key);
         return value % 2 ? value / 2 : 0;
@@ -207,7 +214,8 @@ private:
         auto* const remote = reinterpret_cast<void*>(move.remote);
         move.executed = true;
         move.ok = !network_.reachable || network_.reachable(move.remote, move.length);
-        if (move.ok) std::memcpy(move.write ? remote : move.local, move.write ? move.local : remote, move.length);
+        if (move.ok && !move.lost)
+            std::memcpy(move.write ? remote : move.local, move.write ? move.local : remote, move.length);
     }
 
     FakeNetwork& network_;

@@ -18,13 +18,14 @@ class FakeTaskQueue;
 struct FakeAdapters {
     explicit FakeAdapters(std::uint32_t seed) : random(seed) {}
     std::mt19937 random;
-    unsigned fails = 0;      // one of so many steps of a queue is its end; 0: none is
-    unsigned refuses = 0;    // one of so many queues is not made
-    unsigned full = 0;       // one of so many tasks is not taken
-    std::size_t stray = 0;   // writes to memory that is not exposed: must be 0
-    std::size_t missed = 0;  // waits for a value that the word has passed: must be 0
-    std::size_t changed = 0; // data that were not the same when they were read again: must be 0
-    std::uint64_t tasks = 0; // executed
+    unsigned fails = 0;         // one of so many steps of a queue is its end; 0: none is
+    unsigned refuses = 0;       // one of so many queues is not made
+    unsigned full = 0;          // one of so many tasks is not taken
+    std::size_t stray = 0;      // writes to memory that is not exposed: must be 0
+    std::size_t missed = 0;     // waits for a value that the word has passed: must be 0
+    std::size_t changed = 0;    // data that were not the same when they were read again: must be 0
+    std::uint64_t tasks = 0;    // executed
+    std::uint64_t unmapped = 0; // as of FakeNetwork
     std::vector<std::pair<std::uint64_t, std::size_t>> exposed;
     std::vector<FakeTaskQueue*> queues; // by number; null: gone
     [[nodiscard]] bool dice(unsigned n) { return n && random() % n == 0; }
@@ -34,12 +35,18 @@ struct FakeAdapters {
 class FakeTaskMemory final : public TaskMemory {
 public:
     FakeTaskMemory(FakeAdapters& all, void* address, std::size_t length) : all_(all) {
+        pages = all.unmapped;
         range_ = {reinterpret_cast<std::uint64_t>(address), length};
         all_.exposed.push_back(range_);
     }
     FakeTaskMemory(const FakeTaskMemory&) = delete;
     ~FakeTaskMemory() override { std::erase(all_.exposed, range_); }
-    [[nodiscard]] std::vector<std::byte> keys() const override { return std::vector<std::byte>(9, std::byte{0x6b}); }
+    [[nodiscard]] std::vector<std::byte> keys() const override {
+        std::vector<std::byte> out(9, std::byte{0x6b});
+        out[1] = static_cast<std::byte>(pages);
+        return out;
+    }
+    std::uint64_t pages;
 
 private:
     FakeAdapters& all_;
@@ -48,7 +55,8 @@ private:
 
 class FakeTaskQueue final : public TaskQueue {
 public:
-    FakeTaskQueue(FakeAdapters& all, unsigned depth) : all_(all), number_(all.queues.size()), depth_(depth) {
+    FakeTaskQueue(FakeAdapters& all, unsigned depth, std::uint64_t pages)
+        : all_(all), number_(all.queues.size()), depth_(depth), pages_(pages) {
         all.queues.push_back(this);
     }
     FakeTaskQueue(const FakeTaskQueue&) = delete;
@@ -64,6 +72,7 @@ public:
         std::memcpy(&peer_, half, sizeof peer_);
         if (peer_ >= all_.queues.size()) return false;
         writes_ = !keys.empty();
+        if (!data_keys.empty()) their_pages_ = std::to_integer<std::uint64_t>(data_keys[1]);
         return true;
     }
     [[nodiscard]] bool post(const Task& task) override {
@@ -101,7 +110,8 @@ public:
         const auto* const from = static_cast<const std::byte*>(one.task.from);
         switch (one.phase) {
         case Phase::data:
-            if (one.task.bytes) put(one.task.to, from, one.task.bytes);
+            if (one.task.bytes && pages_ == all_.unmapped && their_pages_ == all_.unmapped)
+                put(one.task.to, from, one.task.bytes);
             one.data.assign(from, from + one.task.bytes);
             one.phase = Phase::word;
             return;
@@ -143,6 +153,8 @@ private:
     FakeAdapters& all_;
     const std::size_t number_;
     const unsigned depth_;
+    const std::uint64_t pages_;
+    std::uint64_t their_pages_ = 0;
     std::size_t peer_ = 0;
     bool writes_ = false, failed_ = false, seen_failed_ = false;
     unsigned used_ = 0;
@@ -164,9 +176,9 @@ public:
         return std::make_unique<FakeTaskMemory>(all_, address, length);
     }
     [[nodiscard]] std::unique_ptr<TaskQueue> create(unsigned, unsigned depth, const TaskMemory&,
-                                                    const TaskMemory&) override {
+                                                    const TaskMemory& data) override {
         if (all_.dice(all_.refuses)) return nullptr;
-        return std::make_unique<FakeTaskQueue>(all_, depth);
+        return std::make_unique<FakeTaskQueue>(all_, depth, static_cast<const FakeTaskMemory&>(data).pages);
     }
     // All ports' are looked at: that comes at any moment anyway.
     void progress() override {

@@ -61,6 +61,8 @@ struct World {
                                                   .small = 4096,
                                                   .halving = 4096,
                                                   .eager = 100,
+                                                  .latency = 0,
+                                                  .overhead = 0,
                                                   .digest = 0,
                                                   .memory = 1 << 20,
                                                   .peers = 4,

@@ -51,6 +51,7 @@ void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std:
     CollectWorld world(seed, 2 + seed % 12);
     const auto all = static_cast<unsigned>(world.members.size());
     world.threads = seed % 2;
+    world.latency = seed % 4 < 2 ? 1000 : 0;
     std::vector<Job> jobs(1 + world.dice(3));
     unsigned number = 0;
     for (Job& job : jobs) {

@@ -155,6 +155,45 @@ BOOST_AUTO_TEST_CASE(keys_are_told_once) {
     BOOST_TEST(told > 8u);
 }
 
+// A program unmaps its buffers between two starts, and maps others at the same addresses: nobody writes to the old
+// pages, or reads them. Keys are told anew, once.
+BOOST_AUTO_TEST_CASE(memory_is_mapped_anew) {
+    for (const bool by_adapters : {false, true}) {
+        Requests job(4, 5, by_adapters ? +[](unsigned) { return true; } : nullptr);
+        if (by_adapters) job.world.engine = MP_ENGINE_AUTO;
+        job.make_groups();
+        job.calls.push_back({MP_ALLTOALL, 0, 9000, 1});
+        for (auto& own : job.its) own.emplace_back();
+        for (unsigned rank = 0; rank < 5; ++rank) job.its[rank][0].group = job.groups[rank]->create_request();
+        std::uint64_t known = 0, striped = 0, ended = 0;
+        for (unsigned start = 0; start < 50; ++start) {
+            if (start % 20 == 19) {
+                job.world.unmap();
+                striped = count_of(job.world, "striped");
+                ended = count_of(job.world, "pairs ended");
+            }
+            for (unsigned rank = 0; rank < 5; ++rank) job.start(rank, 0);
+            for (unsigned turn = 0; turn < 2000; ++turn) job.world.progress();
+            for (unsigned rank = 0; rank < 5; ++rank) BOOST_REQUIRE(job.look(rank, 0));
+            if (start % 20 == 19 && by_adapters) {
+                BOOST_TEST(count_of(job.world, "striped") == striped);
+                BOOST_TEST(count_of(job.world, "pairs ended") > ended);
+            }
+            if (start % 20 == 19) known = count_of(job.world, "known");
+        }
+        if (by_adapters) BOOST_TEST(striped > 0u);
+        if (!by_adapters) BOOST_TEST(known > 0u);
+        for (int i = 0; i < 300; ++i) job.world.progress();
+        BOOST_REQUIRE_EQUAL(count_of(job.world, "dropped"), 0u);
+        BOOST_REQUIRE_EQUAL(job.world.adapters.stray, 0u);
+        for (unsigned rank = 0; rank < 5; ++rank) job.its[rank][0].group->free();
+        for (int i = 0; i < 300; ++i) job.world.progress();
+        for (Group* group : job.groups) group->free();
+        BOOST_REQUIRE_EQUAL(job.world.network.registered, 0u);
+        BOOST_REQUIRE_EQUAL(job.world.network.keys, 0u);
+    }
+}
+
 // All members see alike that there are too many.
 BOOST_AUTO_TEST_CASE(too_many) {
     Requests job(4, 2);

@@ -166,6 +166,11 @@ constexpr Collective kAll[] = {Collective::barrier,   Collective::bcast,   Colle
                                Collective::allreduce, Collective::halving, Collective::gather,
                                Collective::reduce,    Collective::scatter, Collective::alltoall};
 
+bool has_rounds(Collective collective) {
+    return collective == Collective::barrier || collective == Collective::allgather ||
+           collective == Collective::allreduce;
+}
+
 template <class F> void each_shape(F&& function) {
     for (const Collective collective : kAll)
         for (std::uint32_t ranks = 2; ranks <= 70; ++ranks)
@@ -173,7 +178,26 @@ template <class F> void each_shape(F&& function) {
                 BOOST_TEST_CONTEXT("collective " << static_cast<int>(collective) << ", ranks " << ranks << ", root "
                                                  << root)
                 function(Shape{.collective = collective, .ranks = ranks, .rank = 0, .root = root});
+                for (const std::uint32_t latency : {600u, 3000u}) {
+                    if (!has_rounds(collective)) break;
+                    const Rounds rounds = choose_rounds(ranks, latency, 200);
+                    BOOST_TEST_CONTEXT("latency " << latency)
+                    function(
+                        Shape{.collective = collective, .ranks = ranks, .rank = 0, .root = root, .rounds = &rounds});
+                }
             }
+}
+
+// The distance of each message, in the order of edges.
+std::vector<std::uint32_t> distances_of(const Shape& shape) {
+    std::vector<std::uint32_t> out;
+    std::uint32_t before = 1;
+    for (unsigned j = 0; before < shape.ranks; ++j) {
+        const std::uint32_t radix = shape.rounds ? shape.rounds->radix[j] : 2;
+        for (std::uint32_t i = 1; i < radix; ++i) out.push_back(i * before);
+        before *= radix;
+    }
+    return out;
 }
 
 BOOST_AUTO_TEST_CASE(against_memory) {
@@ -184,7 +208,7 @@ BOOST_AUTO_TEST_CASE(against_memory) {
         for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
             BOOST_REQUIRE(world.members[rank].result == expected(shape, rank));
         // As many parts behind each other as powers of two below the ranks; pairs before and behind halving.
-        const auto rounds = static_cast<unsigned>(std::bit_width(shape.ranks - 1));
+        const auto rounds = shape.rounds ? shape.rounds->count : static_cast<unsigned>(std::bit_width(shape.ranks - 1));
         BOOST_REQUIRE_LE(world.most_hops, rounds + (shape.collective == Collective::halving ? 1 : 0));
         if (synchronises(shape.collective)) BOOST_REQUIRE_GE(world.most_hops, rounds);
     });
@@ -194,6 +218,7 @@ BOOST_AUTO_TEST_CASE(against_memory) {
 BOOST_AUTO_TEST_CASE(puts_and_takes) {
     each_shape([&](const Shape& shape) {
         World world(shape);
+        const std::vector<std::uint32_t> distances = distances_of(shape);
         std::set<std::tuple<std::uint32_t, std::uint32_t, unsigned, std::uint32_t>> puts, takes;
         for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
             const Plan& plan = world.members[rank].plan;
@@ -208,7 +233,7 @@ BOOST_AUTO_TEST_CASE(puts_and_takes) {
                 if (shape.collective != Collective::halving) {
                     const bool up = shape.collective == Collective::gather || shape.collective == Collective::reduce;
                     const std::uint32_t below = up ? to : from, above = up ? from : to;
-                    BOOST_REQUIRE_EQUAL((below + (1u << action.edge)) % shape.ranks, above);
+                    BOOST_REQUIRE_EQUAL((below + distances.at(action.edge)) % shape.ranks, above);
                 }
                 if (!puts_it) BOOST_REQUIRE_EQUAL(plan.place_of[action.edge], i);
             }
@@ -238,6 +263,42 @@ BOOST_AUTO_TEST_CASE(who_synchronises) {
             if (synchronises(shape.collective)) BOOST_REQUIRE_EQUAL(over, 0u);
         }
     });
+}
+
+std::uint64_t cost_of(const Rounds& rounds, std::uint32_t latency, std::uint32_t overhead) {
+    std::uint64_t cost = std::uint64_t{rounds.count} * latency;
+    for (unsigned i = 0; i < rounds.count; ++i) cost += (rounds.radix[i] - 1u) * overhead;
+    return cost;
+}
+unsigned messages_of(const Rounds& rounds) { return static_cast<unsigned>(cost_of(rounds, 0, 1)); }
+
+// The best there are, tried one by one.
+std::uint64_t least_cost(std::uint32_t ranks, unsigned messages, std::uint32_t latency, std::uint32_t overhead) {
+    if (ranks == 1) return 0;
+    std::uint64_t best = UINT64_MAX / 2;
+    for (std::uint32_t radix = 2; radix <= messages + 1; ++radix)
+        best = std::min(best, latency + std::uint64_t{radix - 1} * overhead +
+                                  least_cost((ranks + radix - 1) / radix, messages - (radix - 1), latency, overhead));
+    return best;
+}
+
+BOOST_AUTO_TEST_CASE(rounds_are_the_cheapest) {
+    for (std::uint32_t ranks = 2; ranks <= 200; ranks += 1 + ranks / 8)
+        for (const std::uint32_t latency : {0u, 100u, 500u, 1000u, 3000u}) {
+            const Rounds its = choose_rounds(ranks, latency, 200);
+            std::uint64_t reached = 1;
+            for (unsigned i = 0; i < its.count; ++i) reached *= its.radix[i];
+            BOOST_REQUIRE_GE(reached, ranks);
+            BOOST_REQUIRE_EQUAL(cost_of(its, latency, 200), least_cost(ranks, Rounds::kMostMessages, latency, 200));
+        }
+    for (std::uint32_t ranks = 2; ranks < 1u << 20; ranks = ranks * 3 / 2 + 1) {
+        const Rounds one_each = choose_rounds(ranks, 0, 200);
+        BOOST_REQUIRE_EQUAL(one_each.count, static_cast<unsigned>(std::bit_width(ranks - 1)));
+        BOOST_REQUIRE_EQUAL(messages_of(one_each), one_each.count);
+        const Rounds few = choose_rounds(ranks, 1'000'000, 1);
+        BOOST_REQUIRE_LE(messages_of(few), Rounds::kMostMessages);
+        BOOST_REQUIRE_LE(few.count, one_each.count);
+    }
 }
 
 // A plan that is made again in the same memory is the same.

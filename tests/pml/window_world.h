@@ -76,7 +76,8 @@ struct World {
                                    .is_source = [](void*, std::uint32_t, std::int32_t, std::uint64_t) { return false; },
                                    .process = nullptr,
                                    .forgotten = nullptr,
-                                   .report = [](void* world, const char*) { ++static_cast<World*>(world)->reports; }};
+                                   .report = [](void* world, const char*) { ++static_cast<World*>(world)->reports; },
+                                   .unmapped = nullptr};
             const mp_config_t config{.process = 100 + i,
                                      .transports = nullptr,
                                      .local = nullptr,

@@ -91,7 +91,7 @@ enum {
 /* Fields are only ever added at the end. */
 typedef struct uct_mp_task_queue_attr {
     uint64_t posted, done; /* tasks: posted, and complete for certain */
-    int failed, dead;      /* it executes nothing more; nothing leaves or arrives any more */
+    int failed, dead;      /* an error, or its port has been down: end it; nothing leaves or arrives any more */
 } uct_mp_task_queue_attr_t;
 
 /*

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "uct_mp/tasks/wait_entry.h"
 
@@ -93,6 +94,11 @@ void Pool::begin_probe(const verbs::Rail& rail, PerDevice& on) {
 void Pool::step(PerDevice& on) {
     Probe& p = *on.probe;
     const Nanos now = services_.now();
+    if (p.queue->failed() && p.queue->trouble() == IBV_WC_SUCCESS) { // its port was down: that says nothing about it
+        on.probe.reset();
+        on.waits = Waits::unknown;
+        return;
+    }
     if (p.queue->failed())
         return settle(on, Waits::no, std::string("a WAIT ends with ") + ibv_wc_status_str(p.queue->trouble()));
     if (p.step == Probe::Step::the_value) {
@@ -148,10 +154,20 @@ void Pool::forget(const Queue& queue) {
     --queues_[queue.rail_.index];
 }
 
+void Pool::look_at_ports(const verbs::Device& device, PerDevice& on) {
+    std::uint32_t downs = 0;
+    for (const verbs::Rail& rail : devices_.rails())
+        if (rail.device == device.index) downs += device.events->seen(rail.port).downs;
+    if (std::exchange(on.downs, downs) == downs) return;
+    for (const auto& [number, queue] : on.queues) queue->look_at_port();
+}
+
 unsigned Pool::poll() {
     unsigned all = 0;
-    for (PerDevice& on : per_device_) {
+    for (const verbs::Device& device : devices_.devices()) {
+        PerDevice& on = per_device_[device.index];
         if (!on.cq) continue;
+        look_at_ports(device, on);
         std::array<ibv_wc, kBatch> some;
         for (int n; (n = ibv_poll_cq(on.cq.get(), kBatch, some.data())) > 0; all += static_cast<unsigned>(n))
             for (int i = 0; i < n; ++i)

@@ -48,7 +48,8 @@ public:
     // than kMostRequests; unreachable: the port is down, or the adapter has died; no_resource: too many queues or
     // requests already; io_error: the adapter refuses (errno).
     Status create(const verbs::Rail& rail, unsigned depth, std::unique_ptr<Queue>& out);
-    // Takes completions, and returns how many. Queue::done() and failed() tell afterwards.
+    // Takes completions, and returns how many. Queue::done() and failed() tell afterwards. Ports that are down fail
+    // their queues as soon as somebody has read the adapter's events.
     unsigned poll();
 
 private:
@@ -61,9 +62,11 @@ private:
         std::string why_not;
         unsigned requests = 0;                            // left for queues
         std::unordered_map<std::uint32_t, Queue*> queues; // by number
+        std::uint32_t downs = 0;                          // of its ports together, at the last poll
     };
     [[nodiscard]] unsigned room(const verbs::Device& device) const; // requests that its queues may still have together
     bool open(const verbs::Device& device, PerDevice& on);
+    void look_at_ports(const verbs::Device& device, PerDevice& on);
     void begin_probe(const verbs::Rail& rail, PerDevice& on);
     void step(PerDevice& on);
     void settle(PerDevice& on, Waits result, std::string why_not);

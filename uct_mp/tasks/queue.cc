@@ -19,7 +19,7 @@ constexpr std::uint64_t kLast = 1; // bit of a request's id: the last one of its
 
 Queue::Queue(Pool& pool, const verbs::Device& device, const verbs::Rail& rail, unsigned depth)
     : pool_(pool), device_(device), rail_(rail), depth_(depth), task_(depth), sizes_(depth),
-      first_psn_(std::random_device{}() & 0xffffff) {}
+      first_psn_(std::random_device{}() & 0xffffff), downs_(device.events->seen(rail.port).downs) {}
 
 Queue::~Queue() { pool_.forget(*this); }
 
@@ -133,6 +133,11 @@ Status Queue::post() {
     used_ += size;
     ++posted_;
     return Status::ok;
+}
+
+// Also where it is up again by now: what was under way meanwhile is tried again only after a timeout.
+void Queue::look_at_port() {
+    if (state_ == State::connected && device_.events->seen(rail_.port).downs != downs_) set(State::failed);
 }
 
 // Completions of a queue pair come in order. After an error every request has one, except those that succeeded unasked.

@@ -6,10 +6,11 @@
 //
 // A WAIT compares for equality. So a word must not pass a value that somebody still waits for.
 //
-// A queue fails as a whole: by a completion, or because its owner ends it. Our half is dead once end() has returned ok:
-// nothing leaves and nothing arrives any more. Then it tells the peer how far it has come (Ended). How far each side's
-// tasks went is known (how_far) only when both halves are dead. Before that something could still arrive that was taken
-// for lost.
+// A queue fails as a whole: by a completion, because its port has gone down, or because its owner ends it. An adapter
+// whose port is down tries again for as long as its retries last (half a second), and gives up then: nobody waits for
+// that. Our half is dead once end() has returned ok: nothing leaves and nothing arrives any more. Then it tells the
+// peer how far it has come (Ended). How far each side's tasks went is known (how_far) only when both halves are dead.
+// Before that something could still arrive that was taken for lost.
 //
 // The adapter may keep a task waiting for ever. An owner that gives up ends the queue.
 //
@@ -103,6 +104,7 @@ private:
     };
     Status add(const Request& request);
     void completed(const ibv_wc& wc);
+    void look_at_port();
     void set(State to);
     void all_back();
     void leave();
@@ -118,6 +120,7 @@ private:
     std::vector<unsigned> sizes_;                    // requests of the tasks under way, by task modulo depth
     std::uint64_t posted_ = 0, done_ = 0, back_ = 0; // tasks; back: complete or flushed
     std::uint32_t first_psn_ = 0;
+    const std::uint32_t downs_; // of its port, when it was made
     State state_ = State::made;
     ibv_wc_status trouble_ = IBV_WC_SUCCESS;
 };

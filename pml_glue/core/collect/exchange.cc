@@ -25,12 +25,49 @@ std::uint64_t Exchange::size(std::uint32_t rank, bool sends) const {
     return operation_->shown.size(&operation_->shown, rank, sends);
 }
 
+namespace {
+bool same_key(Endpoint& endpoint, Memory* one, Memory* other) {
+    std::byte keys[2][wire::kMaxKey] = {};
+    return one == other || (endpoint.limits().key_bytes > 0 && endpoint.limits().key_bytes <= wire::kMaxKey &&
+                            endpoint.pack_key(one, keys[0]) && endpoint.pack_key(other, keys[1]) &&
+                            std::memcmp(keys[0], keys[1], sizeof keys[0]) == 0);
+}
+} // namespace
+
+// The program may have unmapped memory since the start before, and mapped other pages there: adapters would still use
+// the old ones. The port knows what it has registered: where that holds it gives the same once more.
+void Group::renew_memory(GroupOperation& operation) {
+    mp_collective_t& shown = operation.shown;
+    for (std::uint32_t rank = 0; rank < kept_.size(); ++rank) {
+        KeptBlock& kept = kept_[rank];
+        for (Memory** its : {&kept.in, &kept.out}) {
+            if (!*its) continue;
+            const bool sends = its == &kept.out;
+            Endpoint& endpoint = *members_[rank]->endpoint;
+            const mp_data_t data = shown.open(&shown, rank, sends);
+            Memory* spare = endpoint.register_memory(data.buffer, data.bytes);
+            if (!spare || !same_key(endpoint, *its, spare)) {
+                std::swap(*its, spare);
+                if (!sends) kept.told = false;
+            }
+            if (spare) endpoint.deregister(spare);
+        }
+    }
+}
+
 void Exchange::begin(GroupOperation& operation) {
     operation_ = &operation;
     const std::uint32_t ranks = group_.config_.ranks;
     ins_left_ = outs_left_ = 0;
     std::fill(got_.begin(), got_.end(), 0);
     Stripes* const stripes = group_.stripes_.get();
+    if (!group_.kept_.empty() && group_.all_.hooks_.unmapped)
+        if (const std::uint64_t now = group_.all_.hooks_.unmapped(group_.all_.hooks_.argument);
+            now != group_.unmapped_) {
+            group_.unmapped_ = now;
+            group_.renew_memory(operation);
+            if (stripes) stripes->renew_memory();
+        }
     if (stripes) stripes->begin(operation);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         in_[rank] = In::over;
@@ -245,7 +282,8 @@ void Exchange::start(Block& block, const Early& question) {
     block.pieces = true;
     if (block.data.convertor || header.key_bytes == 0) return;
     KeptBlock once, &its = group_.kept_.empty() ? once : group_.kept_[block.rank];
-    if (header.key_bytes == endpoint.limits().key_bytes && !its.key) {
+    if (header.key_bytes == endpoint.limits().key_bytes) { // the first one, or of memory that is mapped anew
+        if (its.key) endpoint.release_key(its.key);
         its.key = endpoint.unpack_key(question.message.data() + sizeof header);
         its.address = header.address;
     }

@@ -20,6 +20,8 @@ std::uint32_t check_of(const mp_group_config_t& config) {
     add(config.small);
     add(config.halving);
     add(config.eager);
+    add(config.latency);
+    add(config.latency ? config.overhead : 0);
     add(config.digest);
     return static_cast<std::uint32_t>(hash ^ hash >> 32) & wire::kCheckMask;
 }
@@ -39,8 +41,10 @@ bool makes_sense(const mp_group_config_t& config) {
 
 Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
     : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
-      check_(check_of(config)), small_each_(config.small / config.ranks), rules_(config.in_flight),
-      triggered_(config.engine != MP_ENGINE_HOST && all.tasks_ && config.small <= Triggered::kMostSmall
+      check_(check_of(config)), small_each_(config.small / config.ranks),
+      rounds_(choose_rounds(config.ranks, config.latency, config.overhead)), rules_(config.in_flight),
+      triggered_(config.engine != MP_ENGINE_HOST && config.latency == 0 && all.tasks_ &&
+                         config.small <= Triggered::kMostSmall
                      ? std::make_unique<Triggered>(*this, *all.tasks_, all.triggered_counts_)
                      : nullptr),
       stripes_(communicator && config.engine != MP_ENGINE_HOST && all.tasks_

@@ -79,10 +79,13 @@ struct GroupOperation {
     alignas(16) std::byte own[kOwn];
 
     static GroupOperation& of(mp_collective_storage_t& storage) { return reinterpret_cast<GroupOperation&>(storage); }
-    // Edges of rounds are below 20, since ranks are; and the last two of all.
-    [[nodiscard]] std::uint32_t& got_of(unsigned edge) { return got[edge < 20 ? edge : edge - (kEdges - kMostTakes)]; }
+    // Edges of rounds, of trees (below 20, since ranks are), and the last two of all.
+    [[nodiscard]] std::uint32_t& got_of(unsigned edge) {
+        return got[edge < Rounds::kMostMessages ? edge : edge - (kEdges - kMostTakes)];
+    }
 };
 static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
+static_assert(Rounds::kMostMessages + 2 == GroupOperation::kMostTakes);
 
 class Group {
 public:
@@ -131,7 +134,8 @@ private:
         KeptPlan* const recent = recent_[static_cast<unsigned>(collective)];
         if (recent && recent->shape.root == root) [[likely]]
             return *recent;
-        return find_plan({.collective = collective, .ranks = config_.ranks, .rank = config_.rank, .root = root});
+        return find_plan(
+            {.collective = collective, .ranks = config_.ranks, .rank = config_.rank, .root = root, .rounds = &rounds_});
     }
     [[nodiscard]] KeptPlan& triggered_plan_of(Collective collective, std::uint32_t root);
     [[nodiscard]] KeptPlan& find_plan(const Shape& shape);
@@ -144,6 +148,7 @@ private:
     void place(GroupOperation& operation, const Arrival& arrival);
     void arrive_exchange(const wire::PartName& name, MessageKind kind, const std::byte* data, std::size_t length);
     void cancel(const wire::CancelHeader& header);
+    void renew_memory(GroupOperation& operation); // exchange.cc
     // operation.cc
     void advance(GroupOperation& operation);
     [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
@@ -163,6 +168,7 @@ private:
     std::vector<std::uint64_t> processes_;
     const std::uint32_t check_;
     const std::size_t small_each_;
+    const Rounds rounds_;
     SlotRules rules_;
     std::unique_ptr<Triggered> triggered_; // null: the host does all
     std::unique_ptr<Stripes> stripes_;     // of a request; likewise
@@ -175,6 +181,7 @@ private:
     Group* const communicator_;                    // of a persistent request; null: of a communicator
     std::vector<std::unique_ptr<Group>> requests_; // null: freed
     std::vector<KeptBlock> kept_;                  // of a request, by rank
+    std::uint64_t unmapped_ = 0;                   // as mp_hooks_t says, when they were looked at
     std::unique_ptr<Exchange> free_exchanges_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;  // of slots, whose operation has one
     GroupOperation *first_ = nullptr, *last_ = nullptr; // queued

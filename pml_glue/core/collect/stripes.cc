@@ -60,6 +60,7 @@ bool Stripes::put_block(std::uint32_t rank) {
     Pair& pair = pairs_[rank];
     if (!pair.known) know(rank, pair);
     if (is_ours(pair)) {
+        if (pair.stale) fail(rank, pair); // nothing comes before our `ready`
         post(rank, pair);
         return true;
     }

@@ -46,6 +46,8 @@ public:
     Stripes(const Stripes&) = delete;
     ~Stripes();
 
+    // Memory may have been unmapped since the start before: pairs whose blocks were end their queues at this one.
+    void renew_memory();
     // A start; then put_block() for each rank whose blocks are asked for, both ways. True: they are ours.
     void begin(GroupOperation& operation);
     [[nodiscard]] bool put_block(std::uint32_t rank);
@@ -81,6 +83,7 @@ private:
         Stage stage = Stage::none;
         bool known = false, fits = false; // the blocks; they have one place each, and can be told
         bool open = false;                // of the present start, and not over
+        bool stale = false;               // other memory is there now than the queues use
         bool ready_owed = false;          // as a message
         bool said = true;                 // nothing is to be said
         wire::LaneSays says{};            // else this

@@ -1,6 +1,7 @@
 // How a pair of ranks gets its queues for a persistent all-to-all, and what happens when one fails. Slow path.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "pml_glue/core/collect/group.h"
 
@@ -25,6 +26,17 @@ void Stripes::know(std::uint32_t rank, Pair& pair) {
         data = shown.open(&shown, rank, sends);
         if (data.convertor) shown.close(&shown, rank, data.convertor, sends);
         if (data.convertor || !data.buffer || data.bytes > kMostBlock) pair.fits = false;
+    }
+}
+
+void Stripes::renew_memory() {
+    for (Pair& pair : pairs_) {
+        const auto holds = [this](const std::unique_ptr<TaskMemory>& before, const mp_data_t& data) {
+            if (!before) return true;
+            const auto now = port_.expose(data.buffer, data.bytes);
+            return now && now->keys() == before->keys();
+        };
+        if (!holds(pair.in_memory, pair.in) || !holds(pair.out_memory, pair.out)) pair.stale = true;
     }
 }
 
@@ -59,10 +71,14 @@ TaskPort::Can Stripes::make_lanes(Pair& pair, std::span<const std::uint8_t> rail
             return TaskPort::Can::no;
         }
     }
+    pair.lanes.clear();
+    if (std::exchange(pair.stale, false)) {
+        pair.in_memory.reset();
+        pair.out_memory.reset();
+    }
     if (!pair.in_memory) pair.in_memory = port_.expose(pair.in.buffer, pair.in.bytes);
     if (!pair.out_memory) pair.out_memory = port_.expose(pair.out.buffer, pair.out.bytes);
     if (!pair.in_memory || !pair.out_memory) return TaskPort::Can::no;
-    pair.lanes.clear();
     for (const std::uint8_t rail : rails) {
         const TaskPort::Can can = rail < port_.rails() ? port_.can_wait(rail) : TaskPort::Can::no;
         std::unique_ptr<TaskQueue> queue;

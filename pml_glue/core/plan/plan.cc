@@ -74,11 +74,32 @@ private:
             {.what = Action::What::fold, .edge = 0, .partner = 0, .from = from, .to = to, .count = 1});
     }
 
-    void barrier() {
-        for (unsigned k = 0; (std::uint64_t{1} << k) < n_; ++k) {
-            put(k, above(shape_.rank, 1u << k), 0, 0);
-            take(k, above(shape_.rank, n_ - (1u << k)), 0, 0);
+    // round(has): has(edge, distance, blocks) for each of its messages, with the blocks that are new to who gets it.
+    template <class F> void each_round(F&& round) const {
+        std::uint64_t before = 1; // distance of a round's first message
+        unsigned first = 0;       // edge
+        for (unsigned j = 0; before < n_; ++j) {
+            const unsigned radix = shape_.rounds ? shape_.rounds->radix[j] : 2;
+            round([&](auto&& has) {
+                for (unsigned i = 1; i < radix && i * before < n_; ++i) {
+                    const auto distance = static_cast<std::uint32_t>(i * before);
+                    has(first + i - 1, distance, std::min(static_cast<std::uint32_t>(before), n_ - distance));
+                }
+            });
+            first += radix - 1;
+            before *= radix;
         }
+    }
+
+    void barrier() {
+        each_round([&](const auto& each) {
+            each([&](unsigned edge, std::uint32_t distance, std::uint32_t) {
+                put(edge, above(shape_.rank, distance), 0, 0);
+            });
+            each([&](unsigned edge, std::uint32_t distance, std::uint32_t) {
+                take(edge, above(shape_.rank, n_ - distance), 0, 0);
+            });
+        });
     }
 
     // The tree's edges from q down, the largest subtree first: has(k, child, its ranks).
@@ -142,11 +163,14 @@ private:
     void allgather(bool folds) {
         plan_.blocks = n_;
         plan_.inputs.push_back({.user = 0, .work = n_ - 1, .count = 1});
-        for (unsigned k = 0; (std::uint64_t{1} << k) < n_; ++k) {
-            const std::uint32_t there = 1u << k, count = std::min(there, n_ - there);
-            put(k, above(shape_.rank, there), n_ - count, count);
-            take(k, above(shape_.rank, n_ - there), n_ - there - count, count);
-        }
+        each_round([&](const auto& each) {
+            each([&](unsigned edge, std::uint32_t distance, std::uint32_t count) {
+                put(edge, above(shape_.rank, distance), n_ - count, count);
+            });
+            each([&](unsigned edge, std::uint32_t distance, std::uint32_t count) {
+                take(edge, above(shape_.rank, n_ - distance), n_ - distance - count, count);
+            });
+        });
         const std::uint32_t first = above(shape_.rank, 1);
         if (folds)
             plan_.outputs.push_back({.user = 0, .work = fold_all(first), .count = 1});

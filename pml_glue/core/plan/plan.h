@@ -6,9 +6,10 @@
 // come at any time before its take, since every take of a plan has a place of its own.
 //
 // The circle of edges: out-edge k leads to rank + 2^k, in-edge k comes from rank - 2^k (modulo the ranks), for
-// 2^k < ranks. Barriers (dissemination), all-gathers (Bruck, mirrored) and the trees of all roots use only these,
-// so a rank needs no other connections. In a tree of relative ranks q = rank - root the parent of q is q without
-// its lowest bit, so a subtree is a run of relative ranks. Halving (recursive doubling) pairs ranks otherwise.
+// 2^k < ranks. The trees of all roots use only these. In a tree of relative ranks q = rank - root the parent of q is q
+// without its lowest bit, so a subtree is a run of relative ranks. Barriers (dissemination) and all-gathers (Bruck,
+// mirrored) use the same ones, or those of rounds of several messages (rounds.h), one after the other. Halving
+// (recursive doubling) pairs ranks otherwise.
 //
 // An all-to-all of small blocks (Bruck) uses the out-edges, too: the block for rank
 // + i goes along edge k for each bit k of i, together with all others of that round.
@@ -20,6 +21,8 @@
 
 #include <cstdint>
 #include <vector>
+
+#include "pml_glue/core/plan/rounds.h"
 
 namespace ucx_mp::glue {
 
@@ -52,6 +55,7 @@ struct Shape {
     Collective collective{};
     std::uint32_t ranks = 0, rank = 0, root = 0; // root: 0 where there is none
     bool triggered = false;                      // begins with Action::What::adapter
+    const Rounds* rounds = nullptr;              // of barriers and all-gathers; null: of one message each
     [[nodiscard]] bool operator==(const Shape&) const = default;
 };
 

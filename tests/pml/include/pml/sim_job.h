@@ -74,7 +74,8 @@ public:
                                    .is_source = is_source,
                                    .process = process_at,
                                    .forgotten = nullptr,
-                                   .report = report};
+                                   .report = report,
+                                   .unmapped = nullptr};
             cluster.node(rank).services().quiet = std::getenv("TESTS_LOG") == nullptr;
             processes.push_back(std::make_unique<Process>(*this, cluster, rank, config, hooks));
         }

@@ -40,6 +40,8 @@ struct PersistentWorld {
                                                           .small = 8192,
                                                           .halving = 65536,
                                                           .eager = 4096,
+                                                          .latency = 0,
+                                                          .overhead = 0,
                                                           .digest = 0,
                                                           .memory = std::size_t{64} << 20,
                                                           .peers = 8,
