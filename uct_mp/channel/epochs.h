@@ -4,8 +4,8 @@
 // and all before are empty. A fence only notes what later operations must wait for, or carry (PROTOCOL.md).
 //
 // Callers: Interface for the user; Works and Completions when operations end; Progress for requests that found no room.
-// Errors: flush() never answers no_resource. in_progress: `completion` will be called, unless it is null. Threads: the
-// interface's. Completions of the user run inside epoch_done(), flush(), close_oldest() and close_epochs().
+// Errors: flush_any() never answers no_resource. in_progress: `completion` will be called, unless it is null. Threads:
+// the interface's. Completions of the user run inside epoch_done(), flush_any(), close_oldest() and close_epochs().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -28,7 +28,10 @@ public:
     }
 
     // -- Flushes
-    Status flush(Channel& channel, Completion* completion);
+    // True: the usual case, and the flush is under way. Else flush_any() is to be called, which answers at once if
+    // nothing is open.
+    [[nodiscard]] bool flush_at_once(Channel& channel, Completion* completion);
+    [[nodiscard, gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     // Asks for completions and acknowledgments of everything outstanding. If there is no room, push_due() tries again.
     void push(Channel& channel);
     void push_due();
@@ -51,7 +54,6 @@ private:
     [[nodiscard]] PathIndex queue_of_all(const Channel& channel) const;
     [[nodiscard]] bool is_told(const Channel& channel, PathIndex path) const;
     static void pass(Channel& channel, PathIndex path);
-    [[gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     void attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion);
 
     Core& core_;
