@@ -221,7 +221,7 @@ void Failure::drop_posted(SendQueue& queue) {
             lost(queue, posted);
         } else {
             if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = Status::io_error;
-            channel::Completions::settle(core_, posted);
+            channel::Works::settle(core_, posted);
         }
     }
     if (queue.dc) restart_later(queue);
@@ -443,7 +443,7 @@ void Failure::abandon(Channel& channel) {
             while (!own->idle()) {
                 const Posted posted = own->pop();
                 if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
-                channel::Completions::settle(core_, posted);
+                channel::Works::settle(core_, posted);
             }
         }
     }
