@@ -37,6 +37,8 @@ public:
     void push_due();
     // Posts an empty write, which asks for a completion, on each path whose latest request has not. False: no room.
     bool push_out(Channel& channel);
+    // Posts one write of no bytes, which asks for a completion. False: no room, or the post was refused.
+    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
     // `count` operations of this epoch have ended.
     void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
     // Ends the oldest epochs that are empty, and their flushes.
