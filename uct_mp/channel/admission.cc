@@ -15,16 +15,9 @@ constexpr unsigned kFewest = 4;         // with so many places or more, one is k
 constexpr unsigned kAhead = 8;          // times that one is kept free after a channel has had to wait
 constexpr Nanos kPatience = 10'000'000; // after such a wait kBeyond more places may be used: peers may be computing
 constexpr Nanos kDespair = 100'000'000; // a wait after which the limit does not count
-constexpr Nanos kLook = 5'000;          // first pause between two looks for idle connections, while a channel waits
-constexpr Nanos kMostPause = 5'000'000; // ... and the longest, after doublings
-constexpr Nanos kFresh = 1'000'000;     // so long an unused connection is kept for its first operation
-constexpr Nanos kRefused = 100'000;     // so long a peer that has refused is left alone, at first
 constexpr Nanos kAnswer = 1'000'000;    // a peer that makes progress has answered by then
 constexpr Nanos kAway = 2'000'000;      // our program, if it makes progress, has parked a connection by then
-constexpr unsigned kMostNudges = 4;     // in a row; then a connection that is still busy is left alone for a while
 constexpr unsigned kMostDoublings = 7;
-constexpr unsigned kMostStalls = 13; // doublings of the pause after nudges in vain
-constexpr unsigned kMostVictims = 8; // chosen in one look
 
 bool holds_place(const Channel& channel) {
     if (channel.self || channel.ending.buried) return false;
@@ -36,11 +29,7 @@ bool holds_place(const Channel& channel) {
 } // namespace
 
 Admission::Admission(Core& core)
-    : core_(core), victims_(core.config.victims, std::max(core.config.max_connections, 1u)) {}
-
-Admission::~Admission() {
-    if (timer_) core_.services.cancel(timer_);
-}
+    : victims(core.config.victims, std::max(core.config.max_connections, 1u)), core_(core) {}
 
 bool Admission::limited() const { return core_.config.max_connections != 0; }
 
@@ -113,7 +102,6 @@ void Admission::forget(const Channel& channel) {
     core_.attention.store(true, std::memory_order_relaxed);
 }
 
-// Changes whenever a message of either direction, a write or a read has used the connection. It is 0 for a new one.
 std::uint32_t Admission::moved(const Channel& channel) {
     std::uint32_t sum = channel.expected + channel.next_sequence;
     for (unsigned i = 0; channel.wiring.paths && i < channel.wiring.places; ++i) {
@@ -130,7 +118,7 @@ void Admission::connected(Channel& channel) {
         ++spent.connections;
         const Nanos took = channel.usage.connected_at - granted;
         spent.handshakes += took;
-        victims_.connected(channel.uid, static_cast<double>(took));
+        victims.connected(channel.uid, static_cast<double>(took));
     }
     channel.usage.moved = 0;
     const std::lock_guard lock(core_.services);
@@ -142,7 +130,7 @@ void Admission::connected(Channel& channel) {
 void Admission::refused(Channel& channel) {
     if (!limited()) return;
     const unsigned doublings = std::min(channel.usage.refusals++, kMostDoublings);
-    channel.usage.spared_until = core_.services.now() + (kRefused << doublings);
+    channel.usage.spared_until = core_.services.now() + (kSpared << doublings);
     const std::lock_guard lock(core_.services);
     due = true;
     core_.attention.store(true, std::memory_order_relaxed);
@@ -154,7 +142,7 @@ void Admission::parked(Channel& channel, Nanos asked_at) {
     spent.questions += asked_at ? core_.services.now() - asked_at : 0;
     channel.usage.refusals = channel.usage.nudges = channel.usage.stalls = 0;
     channel.usage.nudged_until = 0;
-    victims_.torn_down(channel.uid);
+    victims.torn_down(channel.uid);
 }
 
 bool Admission::waits(const Channel& channel) const {
@@ -163,6 +151,24 @@ bool Admission::waits(const Channel& channel) const {
 
 bool Admission::is_unused(const Channel& channel) const {
     return moved(channel) == 0 && core_.services.now() - channel.usage.connected_at < kFresh;
+}
+
+Admission::Wanted Admission::connect_waiting(Nanos now, bool tireless) {
+    const std::lock_guard lock(core_.services);
+    due = false;
+    unsigned places = start_waiting(now) + static_cast<unsigned>(waiting_.size());
+    const bool waits = !waiting_.empty();
+    // Making room ahead ends when it has been in vain for long: all connections are in use.
+    ahead_ = ahead_ && places >= core_.config.max_connections && (waits || tireless);
+    places += ahead_;
+    const Held now_held = held();
+    // If no channel waits, connections beyond the limit may stay until their silent peers answer.
+    return {.places = places, .ending = now_held.ending + (waits ? 0 : now_held.silent), .waits = waits};
+}
+
+std::vector<Channel*> Admission::holders() {
+    const std::lock_guard lock(core_.services);
+    return holders_;
 }
 
 unsigned Admission::start_waiting(Nanos now) {
@@ -186,116 +192,6 @@ unsigned Admission::start_waiting(Nanos now) {
         grant(*next.channel, ++all, next.since);
     }
     return all;
-}
-
-void Admission::step() {
-    if (!limited()) return;
-    pause_ = kLook;
-    if (core_.services.now() - looked_ >= took_) return look();
-    // Events come one by one. A pause as long as the last look keeps looks to half of the time.
-    {
-        const std::lock_guard lock(core_.services);
-        due = false;
-    }
-    look_in(took_);
-}
-
-void Admission::look_in(Nanos pause) {
-    if (timer_) core_.services.cancel(timer_);
-    timer_ = core_.services.at(core_.services.now() + pause, [this] {
-        timer_ = 0;
-        look();
-    });
-}
-
-void Admission::look() {
-    if (timer_) core_.services.cancel(std::exchange(timer_, 0));
-    const Nanos now = core_.services.now();
-    const unsigned places = core_.config.max_connections;
-    unsigned wanted = 0, ending = 0;
-    bool waits = false;
-    {
-        const std::lock_guard lock(core_.services);
-        due = false;
-        wanted = start_waiting(now) + static_cast<unsigned>(waiting_.size());
-        waits = !waiting_.empty();
-        // Making room ahead ends when it has been in vain for long: all connections are in use.
-        ahead_ = ahead_ && wanted >= places && (waits || pause_ < kMostPause);
-        wanted += ahead_;
-        const Held places_held = held();
-        // If no channel waits, connections beyond the limit may stay until their silent peers answer.
-        ending = places_held.ending + (waits ? 0 : places_held.silent);
-    }
-    looked_ = core_.services.now();
-    took_ = looked_ - now;
-    if (wanted <= places) return;
-    const unsigned missing = wanted - places;
-    // Answers and ended connections set `due`. So no timer is needed while a peer computes.
-    if (!waits && missing <= ending) return;
-    // Not for all at once: by the time that it is their turn, the others may have been connected by their peers.
-    const unsigned most = (places + 1) / 2;
-    if (missing > ending && most > ending) seek(std::min(std::min(missing, most) - ending, kMostVictims), now);
-    looked_ = core_.services.now();
-    took_ = looked_ - now;
-    // Events set `due`, but a connection that becomes idle raises none: so a timer looks.
-    look_in(std::max(pause_, took_));
-    pause_ = std::min(2 * pause_, kMostPause);
-}
-
-void Admission::note_used(const std::vector<Channel*>& holders) {
-    for (Channel* const holder : holders) {
-        Channel& channel = *holder;
-        if (!channel.wiring.paths) continue;
-        const std::uint32_t count = moved(channel);
-        if (std::exchange(channel.usage.moved, count) != count) victims_.used(channel.uid);
-    }
-}
-
-// False: the peer has refused lately, or the connection was nudged and nothing has been acknowledged since.
-bool Admission::may_ask(const Channel& channel, Nanos now) {
-    const Usage& usage = channel.usage;
-    return now >= usage.spared_until && (now >= usage.nudged_until || channel.acked != usage.acked);
-}
-
-// Endings::park() has just asked for missing acknowledgments or completions. may_ask() allows another try when they
-// have come, or after a pause. The pause doubles while the peer acknowledges nothing: it computes.
-void Admission::nudged(Channel& channel, Nanos now) {
-    Usage& usage = channel.usage;
-    if (std::exchange(usage.acked, channel.acked) != channel.acked) usage.stalls = 0;
-    if (++usage.nudges % kMostNudges == 0) usage.spared_until = now + kRefused;
-    const Nanos pause = channel.in_flight() ? kRefused : kLook; // completions come sooner, from our own adapter
-    usage.nudged_until = now + (pause << std::min(usage.stalls++, kMostStalls));
-}
-
-void Admission::seek(unsigned count, Nanos now) {
-    std::vector<Channel*> holders;
-    {
-        const std::lock_guard lock(core_.services);
-        holders = holders_;
-    }
-    note_used(holders);
-    unsigned expected = 0; // nudged just now: most of them will be idle soon
-    std::vector<Channel*> idle;
-    std::vector<adapt::Victims::Key> keys;
-    for (Channel* const holder : holders) {
-        Channel& channel = *holder;
-        if (is_unused(channel) || !core_.endings.may_park(channel)) continue;
-        if (!may_ask(channel, now)) {
-            expected += channel.usage.stalls == 1 && now < channel.usage.nudged_until;
-            continue;
-        }
-        idle.push_back(&channel);
-        keys.push_back(channel.uid);
-    }
-    while (count > expected && !idle.empty()) {
-        const auto victim = static_cast<std::ptrdiff_t>(victims_.choose(keys));
-        Channel& channel = *idle[static_cast<std::size_t>(victim)];
-        const Status status = core_.endings.park(channel);
-        if (status == Status::busy && !(channel.gates & gate::failed)) nudged(channel, now);
-        count -= status == Status::in_progress || status == Status::busy;
-        idle.erase(idle.begin() + victim);
-        keys.erase(keys.begin() + victim);
-    }
 }
 
 } // namespace ucx_mp::channel

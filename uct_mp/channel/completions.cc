@@ -155,7 +155,7 @@ bool Completions::peek(Adapter& adapter) {
     do {
         const Posted& posted = queue.pop();
         tally(posted, posted.channel->wiring.paths[0]);
-        settle(core, posted);
+        Works::settle(core, posted);
     } while (--count != 0);
 }
 
@@ -183,7 +183,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
             if (channel.moving.pulled_count && !std::exchange(channel.moving.pull_due, true))
                 core_.enlist(core_.mover.pulls_due, &channel);
         }
-        settle(core_, posted);
+        Works::settle(core_, posted);
     }
     Channel& channel = *last.channel;
     const Direction direction = last.read ? Direction::read : Direction::write;

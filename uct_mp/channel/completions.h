@@ -2,7 +2,7 @@
 //
 // Callers: Progress polls, Interface peeks before it sleeps, and Reopening empties the queues of a dead adapter.
 // A completion stands for all requests before it on its queue pair. Completions of an earlier life are ignored.
-// Threads: the interface's. Callbacks of the user run inside poll() and settle().
+// Threads: the interface's. Callbacks of the user run inside poll().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -19,8 +19,6 @@ public:
     unsigned poll(Adapter& adapter, bool all);
     // True: completions are there. They are kept for the next poll().
     bool peek(Adapter& adapter);
-    // A record has come back, or counts as done. Its work, or its epoch, has one request less open. May call the user.
-    static void settle(Core& core, const Posted& posted);
 
 private:
     // `n` entries of the batch are filled. The batch, of kFetch entries, is reused to fetch more.

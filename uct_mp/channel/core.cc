@@ -129,10 +129,10 @@ Status open(Core& core, std::string& error) {
     core.limits.max_rdma = std::size_t{1} << 30;
 
     // LOCAL_WRITE: kernels want it for memory that is writable.
-    if (ucx_mp::failed(
-            verbs::register_memory(core.devices, core.visibility.probe_bytes, sizeof core.visibility.probe_bytes,
-                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, core.visibility.probe_region))) {
-        error = std::string("cannot register ") + std::to_string(sizeof core.visibility.probe_bytes) +
+    if (ucx_mp::failed(verbs::register_memory(core.devices, core.ends.probe_bytes, sizeof core.ends.probe_bytes,
+                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+                                              core.ends.probe_region))) {
+        error = std::string("cannot register ") + std::to_string(sizeof core.ends.probe_bytes) +
                 " bytes for peers to read: " + verbs::registration_trouble(errno);
         return Status::io_error;
     }

@@ -93,7 +93,7 @@ void DcTurns::attend(Nanos now) {
         if (!queue->idle() && !queue->all_signaled()) {
             const Posted last = queue->at(queue->head - 1);
             if (!core_.failures.recoverable(*last.channel) ||
-                !core_.observer->write_nothing(*last.channel, last.path, *queue))
+                !core_.epochs.write_nothing(*last.channel, last.path, *queue))
                 return;
         }
         ++tries_;

@@ -254,6 +254,12 @@ bool Ends::keep(SendQueue& dead) {
     return true;
 }
 
-std::uint32_t Ends::probe_key(const verbs::Rail& rail) { return core_.visibility.probe_key_of(rail); }
+// Another interface may have opened the device again already. Until we do so, too, peers must not read through it, so
+// the key is 0.
+std::uint32_t Ends::probe_key(const verbs::Rail& rail) {
+    verbs::RemoteKeys keys;
+    probe_region.look_up(keys);
+    return keys.life(rail.device) == core_.devices.device_of(rail).life ? keys.rkey[rail.device] : 0;
+}
 
 } // namespace ucx_mp::channel

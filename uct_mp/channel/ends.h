@@ -23,6 +23,7 @@ public:
     Status make_end(connect::Connection& connection, std::size_t path) override;
     Status connect_end(connect::Connection& connection, std::size_t path) override;
     void drop_ends(connect::Connection& connection) override;
+    // Key of probe_bytes through the rail's device; 0: there is none for this life of the device.
     std::uint32_t probe_key(const verbs::Rail& rail) override;
 
     // -- Halves of paths
@@ -49,6 +50,9 @@ public:
     // destroying one removes its entries from a completion queue, which only one thread may use. Under the lock.
     std::vector<std::unique_ptr<SendQueue>> graves;
     link::QueuePairPool pool; // queue pairs for the next connections. Under the lock
+    // Bytes that peers read to push their writes into our memory (Visibility).
+    alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};
+    verbs::Registration probe_region;
 
 private:
     [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;

@@ -129,12 +129,22 @@ bool any_is_quiet(const Wiring& wiring) {
 }
 } // namespace
 
+bool Epochs::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
+    if (!queue.room(1)) return false;
+    Path& sub = channel.wiring.paths[path];
+    const Posted posted{.channel = &channel, .path = path};
+    sub.open += queue.dc;
+    if (queue.write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) return true;
+    core_.sender.post_refused(channel, queue, posted);
+    return false;
+}
+
 // Small messages ask for a completion only now and then. That of an empty write covers all requests before it.
 bool Epochs::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
         const Path& sub = channel.wiring.paths[path];
         if (!is_quiet(sub) || sub.queue[0]->failed()) continue;
-        if (!core_.observer->write_nothing(channel, path, *sub.queue[0])) return false;
+        if (!write_nothing(channel, path, *sub.queue[0])) return false;
     }
     return true;
 }
@@ -179,7 +189,7 @@ void Epochs::attach_flush(Channel& channel, std::uint8_t epoch, Completion* comp
     channel.moving.flushes[epoch] = work;
 }
 
-Status Epochs::flush(Channel& channel, Completion* completion) {
+[[gnu::always_inline]] inline bool Epochs::flush_at_once(Channel& channel, Completion* completion) {
     // The usual case: nothing to read back, no flush under way, and all open requests have asked for completions. So
     // nothing has to be posted.
     const std::uint8_t present = channel.epoch;
@@ -190,9 +200,9 @@ Status Epochs::flush(Channel& channel, Completion* completion) {
         (only ? only->all_signaled() : !channel.moving.pulled_count && !any_is_quiet(channel.wiring))) [[likely]] {
         channel.epoch = (present + 1) % kEpochs;
         attach_flush(channel, present, completion);
-        return Status::in_progress;
+        return true;
     }
-    return flush_any(channel, completion);
+    return false;
 }
 
 Status Epochs::flush_any(Channel& channel, Completion* completion) {
@@ -201,10 +211,7 @@ Status Epochs::flush_any(Channel& channel, Completion* completion) {
         core_.mover.pull(channel); // writes that waited for reads are posted now
     if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
     if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
-    if (channel.epochs_empty()) {
-        const Status status = dead && !channel.ending.quiet ? channel.error : Status::ok;
-        return core_.kept ? core_.progress.beside.behind_kept(status, completion) : status;
-    }
+    if (channel.epochs_empty()) return dead && !channel.ending.quiet ? channel.error : Status::ok;
     // On a failed channel every request completes anyway, with an error.
     const SendQueue* const only = channel.wiring.only;
     if (!dead && !(only && only->all_signaled() && !channel.moving.atomics_pending)) push(channel);
@@ -268,14 +275,26 @@ void Interface::fence_all() {
         core_->epochs.fence(*core_->directory.channels[i]);
 }
 
-Status Interface::flush(Channel& channel, Completion* completion) { return core_->epochs.flush(channel, completion); }
+namespace {
+// A function of its own, so that the usual flush saves no registers for it.
+[[gnu::noinline]] Status flush_unusual(Core& core, Channel& channel, Completion* completion) {
+    const Status status = core.epochs.flush_any(channel, completion);
+    return core.kept ? core.progress.beside.behind_kept(status, completion) : status;
+}
+} // namespace
+
+Status Interface::flush(Channel& channel, Completion* completion) {
+    if (core_->epochs.flush_at_once(channel, completion)) [[likely]]
+        return Status::in_progress;
+    return flush_unusual(*core_, channel, completion);
+}
 
 Status Interface::flush_all() {
     Status result = core_->kept ? Status::in_progress : Status::ok;
     for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i) {
         Channel* channel = core_->directory.channels[i];
         if (channel->epochs_empty() && !channel->has_unread()) continue;
-        if (core_->epochs.flush(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
+        if (core_->epochs.flush_any(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
     }
     return result;
 }

@@ -4,8 +4,8 @@
 // and all before are empty. A fence only notes what later operations must wait for, or carry (PROTOCOL.md).
 //
 // Callers: Interface for the user; Works and Completions when operations end; Progress for requests that found no room.
-// Errors: flush() never answers no_resource. in_progress: `completion` will be called, unless it is null. Threads: the
-// interface's. Completions of the user run inside epoch_done(), flush(), close_oldest() and close_epochs().
+// Errors: flush_any() never answers no_resource. in_progress: `completion` will be called, unless it is null. Threads:
+// the interface's. Completions of the user run inside epoch_done(), flush_any(), close_oldest() and close_epochs().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -28,12 +28,17 @@ public:
     }
 
     // -- Flushes
-    Status flush(Channel& channel, Completion* completion);
+    // True: the usual case, and the flush is under way. Else flush_any() is to be called, which answers at once if
+    // nothing is open.
+    [[nodiscard]] bool flush_at_once(Channel& channel, Completion* completion);
+    [[nodiscard, gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     // Asks for completions and acknowledgments of everything outstanding. If there is no room, push_due() tries again.
     void push(Channel& channel);
     void push_due();
     // Posts an empty write, which asks for a completion, on each path whose latest request has not. False: no room.
     bool push_out(Channel& channel);
+    // Posts one write of no bytes, which asks for a completion. False: no room, or the post was refused.
+    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
     // `count` operations of this epoch have ended.
     void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
     // Ends the oldest epochs that are empty, and their flushes.
@@ -51,7 +56,6 @@ private:
     [[nodiscard]] PathIndex queue_of_all(const Channel& channel) const;
     [[nodiscard]] bool is_told(const Channel& channel, PathIndex path) const;
     static void pass(Channel& channel, PathIndex path);
-    [[gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     void attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion);
 
     Core& core_;

@@ -80,7 +80,7 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
         fail_channel(channel, status_of(status));
         if (posted.work && !ucx_mp::failed(posted.work->status) && !is_delivered(*posted.work))
             posted.work->status = channel.error;
-        Completions::settle(core_, posted);
+        Works::settle(core_, posted);
     }
     if (queue.dc && queue.idle()) core_.observer->restart_later(queue);
 }

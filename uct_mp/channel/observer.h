@@ -82,8 +82,6 @@ public:
     virtual void check(Channel& channel) = 0;
     // The control plane has found out whether the peer lives.
     virtual void hear_answer(Channel& channel, connect::Answer answer) = 0;
-    // Posts an empty write that asks for a completion. False: no room, or the post was refused.
-    virtual bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) = 0;
     // The newest message has a buffer and a number, but no path could take it. It goes with the lost ones.
     virtual void not_posted(Channel& channel) = 0;
     // Sends retained messages again whose path is kNoPath.

@@ -19,7 +19,7 @@ connect::Terms Parts::own_terms() const {
         (core_.config.recovery.packet_numbers && !core_.config.recovery.untested ? 0
                                                                                  : connect::feature::packet_numbers);
     return {.features = connect::feature::known & core_.config.features & ~without,
-            .probe_address = reinterpret_cast<std::uint64_t>(core_.visibility.probe_bytes),
+            .probe_address = reinterpret_cast<std::uint64_t>(core_.ends.probe_bytes),
             .window = core_.config.window,
             .ring = core_.ring,
             .segment = core_.config.segment + kMaxUserHeader,

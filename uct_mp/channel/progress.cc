@@ -17,7 +17,7 @@ constexpr std::uint32_t kQuiet = 64, kSilent = 1024;
 } // namespace
 
 Progress::Progress(Core& core, const Config& config)
-    : beside(core), core_(core), silent_mask_(std::bit_ceil(std::max(config.silent_interval, 1u)) - 1) {
+    : beside(core), parking(core), core_(core), silent_mask_(std::bit_ceil(std::max(config.silent_interval, 1u)) - 1) {
     core.rounds.quiet_mask = std::bit_ceil(std::max(config.quiet_interval, 1u)) - 1;
 }
 
@@ -118,7 +118,7 @@ unsigned Progress::attend(unsigned found) {
         core_.services.unlock();
         n += core_.peers.read_mail();
         if (trim) core_.endings.trim_unused();
-        if (admit) core_.admission.step();
+        if (admit) parking.step();
         if (dead) n += core_.ends.clear_graves(found != 0);
     }
     if (until_control_ == 0) {

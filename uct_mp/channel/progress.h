@@ -11,6 +11,7 @@
 
 #include "uct_mp/channel/beside.h"
 #include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/parking.h"
 
 namespace ucx_mp::channel {
 
@@ -24,7 +25,8 @@ public:
     // Maps the adapters' clocks to the host's, if it is time to.
     void calibrate();
 
-    Beside beside; // progress by another thread, for recovery
+    Beside beside;   // progress by another thread, for recovery
+    Parking parking; // makes room under the limit of connections
 
 private:
     // `found`: completions that this round has found at the adapters. Both return how many things have happened. They

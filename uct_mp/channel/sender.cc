@@ -239,7 +239,7 @@ void Sender::post_refused(Channel& channel, SendQueue& queue, const Posted& post
         return;
     }
     if (posted.work) posted.work->status = Status::io_error;
-    Completions::settle(core_, posted);
+    Works::settle(core_, posted);
     core_.observer->drain(queue, channel, posted.path);
     core_.failures.fail_channel(channel, Status::io_error);
 }

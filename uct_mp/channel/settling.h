@@ -39,7 +39,7 @@ namespace ucx_mp::channel {
     core.epochs.epoch_done(channel, epoch);
 }
 
-[[gnu::always_inline]] inline void Completions::settle(Core& core, const Posted& posted) {
+[[gnu::always_inline]] inline void Works::settle(Core& core, const Posted& posted) {
     if (posted.work) {
         if (--posted.work->open == 0) Works::finish(core, *posted.work);
     } else if (posted.epoch != kNoEpoch) {

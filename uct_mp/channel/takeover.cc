@@ -77,7 +77,7 @@ void Takeover::describe_self(Connection& connection) const {
     for (const verbs::Rail& rail : core_.rails) {
         path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
         remote.life = core_.devices.device_of(rail).life;
-        remote.probe_key = core_.visibility.probe_key_of(rail);
+        remote.probe_key = core_.ends.probe_key(rail);
         if (core_.has_targets()) remote.dct_number = core_.dc.rails[rail.index].targets.front()->qp_num;
     }
 }

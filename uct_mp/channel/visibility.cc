@@ -290,12 +290,4 @@ void Visibility::read_backs_due_again() {
     }
 }
 
-// Another interface may have opened the device again already. Until we do so, too, peers must not read through it, so
-// the key is 0.
-std::uint32_t Visibility::probe_key_of(const verbs::Rail& rail) const {
-    verbs::RemoteKeys keys;
-    probe_region.look_up(keys);
-    return keys.life(rail.device) == core_.devices.device_of(rail).life ? keys.rkey[rail.device] : 0;
-}
-
 } // namespace ucx_mp::channel

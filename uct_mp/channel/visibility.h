@@ -6,7 +6,7 @@
 //
 // Callers: Sender before messages; Epochs before flushes and RDMA behind fences; recovery after a replay.
 // A read back counts in the epoch in which it was asked for. If it finds no room, a later round of progress posts it.
-// Threads: the interface's; probe_key_of() with the lock held, for the handshake.
+// Threads: the interface's.
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -22,8 +22,6 @@ public:
     void note_devices(Channel& channel);
     // `path` if it is up, else another one to the same adapter of the peer; kNoPath: none is up.
     [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const;
-    // Key of probe_bytes through the rail's device; 0: there is none for this life of the device.
-    [[nodiscard]] std::uint32_t probe_key_of(const verbs::Rail& rail) const;
 
     // -- Markers
     // The next message becomes a fenced one, if there are writes that it could overtake.
@@ -49,9 +47,6 @@ public:
 
     // -- What others read
     std::vector<Channel*> read_backs_due; // those with read backs that found no room
-    // Bytes that peers read to push their writes into our memory.
-    alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};
-    verbs::Registration probe_region;
 
 private:
     [[nodiscard]] PathIndex twin_of(const Channel& channel, PathIndex path) const;

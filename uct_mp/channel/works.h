@@ -2,7 +2,7 @@
 //
 // Callers: a part that starts an operation takes a Work here. The part that brings Work::open to 0 ends it.
 // Ownership: the pool owns all works. Work::bounce is given back with its work.
-// Threads: the interface's. The user's completion is called inside finish() and finish_work().
+// Threads: the interface's. The user's completion is called inside finish(), finish_work() and settle().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -18,6 +18,8 @@ public:
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work);               // `open` has come to 0
     static void finish(Core& core, Work& work); // the same, inline (settling.h)
+    // A record has come back, or counts as done. Its work, or its epoch, has one request less open.
+    static void settle(Core& core, const Posted& posted);
 
     // -- What others read
     WorkPool pool;

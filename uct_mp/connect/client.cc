@@ -176,7 +176,7 @@ void Client::ask_again(Connection& c) {
 }
 
 void Client::on_reply(const Target& way_back, const Message& m) {
-    Connection* c = plane_.inbox.addressed(m);
+    Connection* c = plane_.connections.addressed(m);
     if (c && is_under_way(c->state) && !same_secret(m.shown, c->own_secret)) {
         ++plane_.counters.late; // it answers an earlier request, or none
         return;
@@ -253,7 +253,7 @@ void Client::reply_done(Connection& c, const Due& due, Status status) {
 }
 
 void Client::on_ready(const Message& m) {
-    Connection* c = plane_.inbox.connection_of(m);
+    Connection* c = plane_.connections.connection_of(m);
     if (!c || c->state != State::confirming || c->transaction != m.transaction || c->incarnation != m.incarnation) {
         ++plane_.counters.late;
         return;

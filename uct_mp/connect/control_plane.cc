@@ -1,6 +1,7 @@
 // The face: takes the lock where control_plane.h says so, and calls the part that does it.
 #include "uct_mp/connect/control_plane.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -8,13 +9,60 @@
 
 namespace ucx_mp::connect {
 
+namespace {
+
+Status begin(Plane& plane, std::string& error) {
+    const std::span<const verbs::Rail> rails =
+        plane.config.rails.empty() ? plane.devices.rails() : std::span<const verbs::Rail>(plane.config.rails);
+    error = path::check(plane.config.paths, rails);
+    if (!error.empty()) return Status::invalid_param;
+    if (rails.empty() || rails.size() > verbs::kMaxRails) {
+        error = "control plane: " + std::to_string(rails.size()) + " rails; allowed: 1 to " +
+                std::to_string(verbs::kMaxRails);
+        return Status::invalid_param;
+    }
+    const std::size_t request = plane.identity.smallest_mtu();
+    for (const verbs::Rail& rail : rails)
+        if (rail.active && mtu_bytes(rail.mtu) < request) {
+            error = "UCX_MP_RAILS: rail " + rail.name + " has an MTU of " + std::to_string(mtu_bytes(rail.mtu)) +
+                    " bytes; " + std::to_string(rails.size()) + " rails need at least " + std::to_string(request);
+            return Status::invalid_param;
+        }
+    plane.identity.choose();
+    const Datagrams::Config queues{.receive_depth = plane.config.receive_depth,
+                                   .send_depth = plane.config.send_depth,
+                                   .q_key = plane.identity.address.q_key,
+                                   .service_level = plane.config.service_level};
+    if (const Status s = plane.datagrams.open(plane.devices, rails, queues, error); failed(s)) return s;
+    for (const verbs::Rail& rail : rails) {
+        plane.identity.rails.emplace_back();
+        plane.identity.set_rail(rail);
+    }
+    if (std::ranges::none_of(plane.identity.rails, &path::RemoteRail::usable)) {
+        error = "UCX_MP_RAILS: none of the " + std::to_string(plane.identity.rails.size()) +
+                " ports is active; one must be";
+        return Status::unreachable;
+    }
+    plane.identity.make_address();
+    return Status::ok;
+}
+
+} // namespace
+
 ControlPlane::ControlPlane(std::unique_ptr<Plane> plane) : plane_(std::move(plane)) {}
-ControlPlane::~ControlPlane() = default;
+ControlPlane::~ControlPlane() {
+    const std::lock_guard lock(plane_->services);
+    plane_->states.stop();
+    plane_->questions.stop_all();
+    plane_->rail_lists.stop_all();
+    plane_->goodbyes.stop_all();
+    plane_->turns.stop();
+}
 
 Status ControlPlane::open(const verbs::DeviceSet& devices, const ControlConfig& config, Services& services,
                           const Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error) {
     auto plane = std::make_unique<Plane>(devices, config, services, owner);
-    if (const Status s = plane->open(error); failed(s)) return s;
+    if (const Status s = begin(*plane, error); failed(s)) return s; // no timer runs yet
     out.reset(new ControlPlane(std::move(plane)));
     return Status::ok;
 }
@@ -113,7 +161,17 @@ void ControlPlane::answer_ring(const Connection& connection, std::uint32_t numbe
 
 unsigned ControlPlane::poll(bool occupied) {
     const std::lock_guard lock(plane_->services);
-    return plane_->poll(occupied);
+    if (plane_->polling) return 0; // called by an owner's function
+    plane_->outbox.mend();
+    plane_->polling = true;
+    unsigned n = 0;
+    while (const auto arrived = plane_->datagrams.next()) {
+        plane_->inbox.arrived(arrived->way_back, arrived->payload);
+        ++n;
+    }
+    n += plane_->turns.go_on(occupied);
+    plane_->polling = false;
+    return n;
 }
 bool ControlPlane::busy() const { return plane_->states.any_under_way(); }
 std::vector<int> ControlPlane::event_fds() const { return plane_->datagrams.event_fds(); }

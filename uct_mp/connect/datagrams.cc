@@ -215,40 +215,53 @@ void Datagrams::reap(Queues& queues) {
         if (!port.retired.empty() && port.free.size() == port.send_count) port.retired.clear();
 }
 
-unsigned Datagrams::deliver(std::span<const ibv_wc> completions, const Handler& handler) {
-    unsigned delivered = 0;
-    for (const ibv_wc& c : completions) {
-        const unsigned rail = rail_of(c.wr_id);
-        Port& port = ports_[rail];
-        if (c.status != IBV_WC_SUCCESS) {
-            port.broken = true;
-            continue;
-        }
-        const std::uint8_t* const buffer = port.receives.at(buffer_of(c.wr_id));
-        if (const auto from = sender(rails_[rail], c, buffer)) {
-            handler({.rail = rail, .to = *from, .qp_number = c.src_qp, .q_key = 0}, {buffer + kGrh, c.byte_len - kGrh});
-            ++delivered;
-        }
-        post(port, rail, buffer_of(c.wr_id));
+std::optional<Datagrams::Arrived> Datagrams::take(const ibv_wc& c) {
+    const unsigned rail = rail_of(c.wr_id);
+    Port& port = ports_[rail];
+    if (c.status != IBV_WC_SUCCESS) {
+        port.broken = true;
+        return {};
     }
-    return delivered;
+    const std::uint8_t* const buffer = port.receives.at(buffer_of(c.wr_id));
+    const auto from = sender(rails_[rail], c, buffer);
+    if (!from) {
+        post(port, rail, buffer_of(c.wr_id));
+        return {};
+    }
+    held_ = &c;
+    return Arrived{.way_back = {.rail = rail, .to = *from, .qp_number = c.src_qp, .q_key = 0},
+                   .payload = {buffer + kGrh, c.byte_len - kGrh}};
 }
 
-unsigned Datagrams::poll(const Handler& handler) {
-    unsigned delivered = 0;
-    for (Queues& q : queues_) {
-        if (!q.early.empty()) [[unlikely]] {
-            const std::vector<ibv_wc> early = std::move(q.early);
-            q.early.clear();
-            delivered += deliver(early, handler);
-        }
-        ibv_wc wc[kBatch];
-        for (int n; (n = ibv_poll_cq(q.arrived.get(), kBatch, wc)) > 0;) {
-            delivered += deliver({wc, std::size_t(n)}, handler);
-            if (n < kBatch) break;
-        }
+bool Datagrams::fetch(Queues& q) {
+    taken_ = 0;
+    fetched_.clear();
+    if (!q.early.empty()) [[unlikely]] {
+        fetched_.swap(q.early);
+        return true;
     }
-    return delivered;
+    if (drained_) return false;
+    ibv_wc wc[kBatch];
+    const int n = ibv_poll_cq(q.arrived.get(), kBatch, wc);
+    if (n > 0) fetched_.assign(wc, wc + n);
+    drained_ = n < kBatch;
+    return n > 0;
+}
+
+std::optional<Datagrams::Arrived> Datagrams::next() {
+    if (held_) {
+        const unsigned rail = rail_of(held_->wr_id);
+        post(ports_[rail], rail, buffer_of(held_->wr_id));
+        held_ = nullptr;
+    }
+    for (; fetching_ < queues_.size(); ++fetching_, drained_ = false) {
+        do {
+            while (taken_ < fetched_.size())
+                if (auto arrived = take(fetched_[taken_++])) return arrived;
+        } while (fetch(queues_[fetching_]));
+    }
+    fetching_ = 0;
+    return {};
 }
 
 std::vector<int> Datagrams::event_fds() const {

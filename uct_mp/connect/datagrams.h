@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,8 +31,10 @@ public:
         std::uint32_t q_key = 0;
         std::uint8_t service_level = 0;
     };
-    // `way_back` is the route that the datagram has come by, turned round; its q_key is unknown (0).
-    using Handler = std::function<void(const Target& way_back, std::span<const std::uint8_t> payload)>;
+    struct Arrived {
+        Target way_back; // the route that it has come by, turned round; its q_key is unknown (0)
+        std::span<const std::uint8_t> payload;
+    };
 
     // `devices` must outlive it. `rails`: their present properties.
     [[nodiscard]] Status open(const verbs::DeviceSet& devices, std::span<const verbs::Rail> rails, const Config& config,
@@ -41,14 +43,15 @@ public:
     // At most 1024 bytes. no_resource: all buffers of that rail are on their way; io_error: no address handle, or the
     // queue pair is broken.
     [[nodiscard]] Status send(const Target& to, std::span<const std::uint8_t> payload);
-    // Returns the number of datagrams; one call per device if there are none.
-    unsigned poll(const Handler& handler);
+    // The next datagram that has arrived. Its payload is valid until the next call; call until there is none, since the
+    // last buffer goes back then. One poll per device if nothing has arrived.
+    [[nodiscard]] std::optional<Arrived> next();
 
     [[nodiscard]] std::uint32_t qp_number(unsigned rail) const { return ports_[rail].qp->qp_num; }
     // False: the queue pair has failed: a dead adapter, or an Ethernet port
     // that is down. (InfiniBand adapters drop packets that cannot be sent.)
     [[nodiscard]] bool works(unsigned rail) const { return !ports_[rail].broken; }
-    // Makes a failed queue pair work again, under its old number; requests on it are lost. Not from within the handler.
+    // Makes a failed queue pair work again, under its old number; requests on it are lost. Not between calls of next().
     void restart(unsigned rail);
     // The rail has changed since this was opened. Its own address, or its partition key, may have
     // another place in the adapter's tables now: handles are made anew, and the queue pair begins anew.
@@ -60,7 +63,7 @@ public:
     }
     void drop_handles(unsigned rail);
     // The device of `devices` with this index has died and is there again: its rails get new queue
-    // pairs, with other numbers. On failure everything stays unchanged. Not from within the handler.
+    // pairs, with other numbers. On failure everything stays unchanged. Not between calls of next().
     [[nodiscard]] Status reopen(const verbs::Device& device, std::string& error);
 
     [[nodiscard]] std::vector<int> event_fds() const;
@@ -98,13 +101,19 @@ private:
     static void post(Port& port, unsigned rail, std::uint64_t buffer);
     void take_back(Queues& queues, unsigned rail);
     void reap(Queues& queues);
-    unsigned deliver(std::span<const ibv_wc> completions, const Handler& handler);
+    [[nodiscard]] bool fetch(Queues& queues); // false: nothing has arrived there any more
+    [[nodiscard]] std::optional<Arrived> take(const ibv_wc& completion);
     const verbs::DeviceSet* devices_ = nullptr;
     std::vector<verbs::Rail> rails_; // present properties of the rails of devices_
     Config config_;
     std::vector<Queues> queues_; // before ports_: a queue pair goes before its completion queues
     std::vector<Port> ports_;
     verbs::AddressHandles handles_;
+    // The state of next(): completions that were fetched from `fetching_`, and how many of them it has returned.
+    std::vector<ibv_wc> fetched_;
+    std::size_t taken_ = 0, fetching_ = 0;
+    bool drained_ = false;         // the latest fetch was not a full one
+    const ibv_wc* held_ = nullptr; // the datagram that the caller reads
 };
 
 } // namespace ucx_mp::connect

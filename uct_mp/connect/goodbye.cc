@@ -57,10 +57,10 @@ void Goodbyes::answer(Connection& c) {
 
 // An unknown connection has ended here as well.
 void Goodbyes::on_ended(const Target& way_back, const Message& m) {
-    Connection* c = plane_.inbox.connection_of(m);
+    Connection* c = plane_.connections.connection_of(m);
     if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming)))
         c = nullptr;
-    if (!c && !m.goodbye.idle) c = plane_.inbox.parked_of(m);
+    if (!c && !m.goodbye.idle) c = plane_.connections.parked_of(m);
     if (c && m.goodbye.idle) {
         const std::uint16_t number = m.goodbye.number, heard = c->parting.heard;
         if (!(c->features & feature::park)) // it might take two answers to one question
@@ -83,7 +83,7 @@ void Goodbyes::on_ended(const Target& way_back, const Message& m) {
 }
 
 void Goodbyes::on_ended_known(const Message& m) {
-    Connection* const c = plane_.inbox.addressed(m);
+    Connection* const c = plane_.connections.addressed(m);
     if (c && !shows_secret(*c, m) && !same_secret(m.shown, c->parting.nonce)) {
         ++plane_.counters.dropped;
         return;

@@ -85,28 +85,8 @@ void Inbox::dispatch(const Target& way_back, const Message& m) {
     }
 }
 
-Connection* Inbox::addressed(const Message& m) {
-    Connection* const c = plane_.owner.peers.find_local(m.destination);
-    return c && known_as(*c, m) ? c : nullptr;
-}
-
-Connection* Inbox::connection_of(const Message& m) {
-    Connection* const c = addressed(m);
-    return c && shows_secret(*c, m) ? c : nullptr;
-}
-
-Connection* Inbox::parked_of(const Message& m) {
-    Connection* const c = plane_.owner.peers.find_parked(m.sender_uid);
-    if (!c || !known_as(*c, m) || !shows_secret(*c, m)) return nullptr;
-    if (c->state == State::closed || c->state == State::requesting)
-        return c->incarnation == m.incarnation ? c : nullptr;
-    // Its request has made the next connection here, and it may know of that or not.
-    const bool fits = m.incarnation == c->incarnation || next_number(m.incarnation) == c->incarnation;
-    return c->state == State::accepting && fits ? c : nullptr;
-}
-
 void Inbox::on_refuse(const Message& m) {
-    Connection* const c = m.bare ? addressed(m) : connection_of(m);
+    Connection* const c = m.bare ? plane_.connections.addressed(m) : plane_.connections.connection_of(m);
     if (!c || !is_under_way(c->state) || c->transaction != m.transaction) {
         ++plane_.counters.late;
     } else if (m.bare) {

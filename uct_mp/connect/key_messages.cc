@@ -12,7 +12,7 @@ void KeyMessages::ask(const Connection& c, std::uint64_t region, unsigned attemp
 }
 
 void KeyMessages::on_keys(const Target& way_back, const Message& m) {
-    const Connection* const c = plane_.inbox.connection_of(m);
+    const Connection* const c = plane_.connections.connection_of(m);
     if (!c || c->state != State::established || c->incarnation != m.incarnation) {
         ++plane_.counters.late;
         return;
@@ -24,7 +24,7 @@ void KeyMessages::on_keys(const Target& way_back, const Message& m) {
 }
 
 void KeyMessages::on_keys_told(const Message& m) {
-    Connection* const c = plane_.inbox.connection_of(m);
+    Connection* const c = plane_.connections.connection_of(m);
     if (!c || c->state != State::established || c->incarnation != m.incarnation)
         ++plane_.counters.late;
     else

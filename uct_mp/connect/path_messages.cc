@@ -41,7 +41,7 @@ NewsKind kind_of(wire::Kind kind) {
 } // namespace
 
 void PathMessages::on_path_news(const Target& way_back, const Message& m) {
-    Connection* c = plane_.inbox.connection_of(m);
+    Connection* c = plane_.connections.connection_of(m);
     if (!c || c->state != State::established || c->incarnation != m.incarnation || m.news.path >= c->paths.size()) {
         ++plane_.counters.late;
         return;

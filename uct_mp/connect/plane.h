@@ -1,12 +1,11 @@
-// The inside of a ControlPlane: shared data of its parts, and the parts themselves. Each part
-// is a class with a header of its own; they find each other here. Private to this folder.
+// The inside of a ControlPlane: shared data of its parts, and the parts themselves. Each part is a class with a header
+// of its own; they find each other here. ControlPlane begins and ends them. Private to this folder.
 //
 // Threads: whichever holds Services::lock().
 #pragma once
 
-#include <string>
-
 #include "uct_mp/connect/client.h"
+#include "uct_mp/connect/connections.h"
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/connect/datagrams.h"
 #include "uct_mp/connect/goodbye.h"
@@ -39,9 +38,6 @@ struct Plane {
           const Owner& owner_in)
         : devices(devices_in), config(config_in), services(services_in), owner(owner_in) {}
     Plane(const Plane&) = delete;
-    ~Plane();
-    [[nodiscard]] Status open(std::string& error);
-    unsigned poll(bool occupied);
 
     const verbs::DeviceSet& devices;
     const ControlConfig config;
@@ -53,6 +49,7 @@ struct Plane {
 
     Identity identity{*this};
     Outbox outbox{*this};
+    Connections connections{*this};
     Inbox inbox{*this};
     States states{*this};
     Turns turns{*this};

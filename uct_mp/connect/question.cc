@@ -92,8 +92,8 @@ void Questions::answer(Connection& c, Answer what, std::uint64_t request) {
 }
 
 void Questions::on_ping(const Target& way_back, const Message& m) {
-    const Connection *const c = plane_.inbox.connection_of(m), *const parked =
-                                                                   plane_.owner.peers.find_parked(m.sender_uid);
+    const Connection *const c = plane_.connections.connection_of(m), *const parked =
+                                                                         plane_.owner.peers.find_parked(m.sender_uid);
     Message pong = plane_.outbox.answer_to(m, wire::Kind::pong);
     // An established connection, or a handshake that goes on. Or the one that both have parked.
     pong.yes = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.shown, c->own_secret)) ||
@@ -110,7 +110,7 @@ void Questions::on_ping(const Target& way_back, const Message& m) {
 }
 
 void Questions::on_pong(const Message& m) {
-    Connection* const c = plane_.inbox.addressed(m);
+    Connection* const c = plane_.connections.addressed(m);
     if (!c || c->question.number != m.transaction || c->question.incarnation != m.incarnation)
         ++plane_.counters.late;
     else if (!same_secret(m.shown, c->question.nonce))

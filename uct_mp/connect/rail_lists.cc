@@ -98,7 +98,7 @@ void RailLists::stop_all() {
 }
 
 void RailLists::on_rails(const Target& way_back, const Message& m) {
-    Connection* const c = plane_.inbox.connection_of(m);
+    Connection* const c = plane_.connections.connection_of(m);
     if (!c || c->incarnation != m.incarnation || c->state == State::closed || c->state == State::requesting)
         return on_rails_elsewhere(way_back, m);
     if (c->state != State::established || !fits(c->remote_rails, m.rails)) {
@@ -115,8 +115,8 @@ void RailLists::on_rails(const Target& way_back, const Message& m) {
 // next request uses the list, so it is taken at once. A side that has forgotten the
 // peer needs none, and says that it knows the list: else it would be told for ever.
 void RailLists::on_rails_elsewhere(const Target& way_back, const Message& m) {
-    Connection* c = plane_.inbox.parked_of(m);
-    if (Connection* const asks = plane_.inbox.connection_of(m);
+    Connection* c = plane_.connections.parked_of(m);
+    if (Connection* const asks = plane_.connections.connection_of(m);
         !c && asks && asks->state == State::requesting && is_news(m.incarnation, asks->incarnation))
         c = asks;
     if (c && !c->remote_rails.empty() && !fits(c->remote_rails, m.rails)) {
@@ -147,7 +147,7 @@ void RailLists::answer(Connection& c) {
 }
 
 void RailLists::on_rails_known(const Message& m) {
-    Connection* const c = plane_.inbox.addressed(m);
+    Connection* const c = plane_.connections.addressed(m);
     if (c && !shows_secret(*c, m) && !same_secret(m.shown, c->telling.nonce)) {
         ++plane_.counters.dropped;
         return;

@@ -252,7 +252,7 @@ void Server::send_reply(Connection& c, const Target& way_back) {
 }
 
 void Server::on_confirm(const Target& way_back, const Message& m) {
-    Connection* c = plane_.inbox.connection_of(m);
+    Connection* c = plane_.connections.connection_of(m);
     if (!c || !c->server || c->transaction != m.transaction || c->incarnation != m.incarnation ||
         (c->state != State::accepting && c->state != State::established)) {
         plane_.outbox.refuse(way_back, m, wire::Reason::unknown);

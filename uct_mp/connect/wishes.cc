@@ -20,7 +20,7 @@ void Wishes::answer(const Connection& c, std::uint32_t number, bool taken, unsig
 }
 
 void Wishes::on_wish(const Message& m) {
-    Connection* const c = plane_.inbox.connection_of(m);
+    Connection* const c = plane_.connections.connection_of(m);
     if (!c || c->state != State::established || c->incarnation != m.incarnation)
         ++plane_.counters.late;
     else if (!(c->features & feature::on_demand))
@@ -48,7 +48,7 @@ void Wishes::answer_ring(const Connection& c, std::uint32_t number, bool taken, 
 }
 
 void Wishes::on_ring(const Message& m) {
-    Connection* const c = plane_.inbox.connection_of(m);
+    Connection* const c = plane_.connections.connection_of(m);
     if (!c || c->state != State::established || c->incarnation != m.incarnation)
         ++plane_.counters.late;
     else if (!(c->features & plane_.config.terms.features & feature::rings))

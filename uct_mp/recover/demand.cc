@@ -314,7 +314,7 @@ void Demand::ask_for_acknowledgment(Channel& channel) {
 bool Demand::is_quiet(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
     if (!queue.idle()) {
-        if (!queue.all_signaled()) (void)all_.liveness.write_nothing(channel, path, queue);
+        if (!queue.all_signaled()) (void)core_.epochs.write_nothing(channel, path, queue);
         return false;
     }
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)

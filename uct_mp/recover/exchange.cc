@@ -60,7 +60,7 @@ void Exchange::tell_gone(Channel& channel, PathIndex path) {
 void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     // An absent path on demand may have lived before, and the peer may have missed our answer about that life.
-    if (all_.joining.is_absent(channel, path) && !all_.demand.was_there(channel, path)) return;
+    if (is_absent(channel, path) && !all_.demand.was_there(channel, path)) return;
     if (channel.wiring.paths[path].kind == path::Kind::dc) {
         if (news.gone) {
             const Phase phase = channel.wiring.paths[path].phase;
@@ -84,7 +84,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         }
         return;
     }
-    PathRecovery& r = all_.failure.recovery_of(channel).paths[path];
+    PathRecovery& r = recovery_of(channel).paths[path];
     if (static_cast<std::int32_t>(news.life - r.life) < 0) return; // an older life, long settled
     if (news.life != r.life) {
         // The server has given up the next life before we entered it, so nothing has been sent in it. The half that we
@@ -254,7 +254,7 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
     if (!all_.reopening.is_ready(channel, path)) return; // the peer repeats it
     if (all_.demand.is_void(channel, news)) return all_.demand.void_life(channel, news);
     // routed = true: the client has decided whether one IP network reaches another.
-    if (all_.joining.is_absent(channel, path) && !client && all_.joining.may_join(channel, path, true)) {
+    if (is_absent(channel, path) && !client && all_.joining.may_join(channel, path, true)) {
         if (!all_.joining.has_places(channel)) return; // the peer repeats it
         all_.joining.join(channel, path);
     }
@@ -352,8 +352,8 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     ++r.returns;
     if (channel.wiring.paths[path].kind == path::Kind::rc) channel.wiring.paths[path].own[0]->revive();
     all_.joining.find_spares(channel);
-    if (alone) all_.failure.note(channel, Transition::What::reached, kNoPath, recovery.partition_since);
-    all_.failure.note(channel, Transition::What::up, path, r.since);
+    if (alone) all_.reports.note(channel, Transition::What::reached, kNoPath, recovery.partition_since);
+    all_.reports.note(channel, Transition::What::up, path, r.since);
     all_.reports.tell(channel, path, "is up%s after %.3f ms",
                       r.failures                                ? " again"
                       : all_.demand.is_on_demand(channel, path) ? ", as it is wanted,"
@@ -390,7 +390,7 @@ void Exchange::take_news(Channel& channel, NewsKind kind, const PathNews& news) 
     case NewsKind::probed:
         if (news.home) return all_.migration.home_answers(channel, news.path);
         if (channel.wiring.recovery) channel.wiring.recovery->answered_at = core_.services.now();
-        return all_.watchdog.path_answers(channel, news.path);
+        return all_.failure.path_answers(channel, news.path);
     case NewsKind::probe: // it has come over the path itself: if we try to open that path, try now
         if (!news.home && channel.wiring.recovery && channel.wiring.paths[news.path].phase == Phase::reopening) {
             channel.wiring.recovery->paths[news.path].attempts = 0;

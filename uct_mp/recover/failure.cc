@@ -13,14 +13,6 @@ namespace ucx_mp::recover {
 
 using connect::PathNews;
 
-Recovery& Failure::recovery_of(Channel& channel) {
-    if (!channel.wiring.recovery) {
-        channel.wiring.recovery = {new Recovery, [](Recovery* recovery) { delete recovery; }};
-        channel.wiring.recovery->paths.resize(channel.wiring.places);
-    }
-    return *channel.wiring.recovery;
-}
-
 namespace {
 // The scheduler's state of a path in this phase. None: the state stays as it is.
 std::optional<schedule::PathState> state_in(Phase phase) {
@@ -64,16 +56,18 @@ void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
     if (const auto state = state_in(to)) channel.wiring.scheduler->set_state(path, *state);
 }
 
-void Failure::note(const Channel& channel, Transition::What what, PathIndex path, Nanos since, std::uint32_t again,
-                   const char* cause) {
-    const Nanos now = core_.services.now();
-    history.add({.what = what,
-                 .path = path,
-                 .peer = channel.uid,
-                 .at = now,
-                 .took = since ? now - since : 0,
-                 .again = again,
-                 .cause = cause});
+void Failure::path_answers(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    sub.stale = 0;
+    if (!channel.wiring.recovery) return;
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    r.probed_since = 0;
+    if (channel.wiring.paths[path].phase != Phase::up ||
+        channel.wiring.scheduler->paths()[path].state != schedule::PathState::suspect)
+        return;
+    channel.wiring.scheduler->set_state(path, schedule::PathState::up);
+    ++core_.recovery_steps; // a fence may have waited for it
+    all_.reports.note(channel, Transition::What::cleared, path);
 }
 
 void Failure::list_recovering(Channel& channel) {
@@ -139,7 +133,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     // would never come back.
     if (Path& sub = channel.wiring.paths[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
     if (channel.gates & gate::failed) return;
-    note(channel, Transition::What::down, path, 0, 0, cause);
+    all_.reports.note(channel, Transition::What::down, path, 0, 0, cause);
     all_.reports.tell(channel, path, "is down: %s", cause);
     if (channel.wiring.scheduler->paths().usable() == 0 && !recovery.partition) {
         all_.liveness.no_path_left(channel);
@@ -221,7 +215,7 @@ void Failure::drop_posted(SendQueue& queue) {
             lost(queue, posted);
         } else {
             if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = Status::io_error;
-            channel::Completions::settle(core_, posted);
+            channel::Works::settle(core_, posted);
         }
     }
     if (queue.dc) restart_later(queue);
@@ -410,7 +404,7 @@ void Failure::abandon_recovery(Channel& channel, Status status) {
     if (recovery.partition) core_.services.cancel(std::exchange(recovery.partition, 0));
     if (recovery.nudge) core_.services.cancel(std::exchange(recovery.nudge, 0));
     all_.demand.forget(channel);
-    all_.renewal.stop_asking(channel);
+    stop_asking(core_, channel);
     for (std::size_t i = 0; i < recovery.paths.size(); ++i) {
         const auto path = static_cast<PathIndex>(i);
         PathRecovery& r = recovery.paths[i];
@@ -443,7 +437,7 @@ void Failure::abandon(Channel& channel) {
             while (!own->idle()) {
                 const Posted posted = own->pop();
                 if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
-                channel::Completions::settle(core_, posted);
+                channel::Works::settle(core_, posted);
             }
         }
     }

@@ -20,14 +20,14 @@ public:
     Failure(Core& core, Members& all) : core_(core), all_(all) {}
 
     // -- A path
-    // The channel's record of what recovery does; made at the first call.
-    Recovery& recovery_of(Channel& channel);
     // The only function that changes a path's phase: asserts may_follow(), logs, and tells the scheduler.
     void set_phase(Channel& channel, PathIndex path, Phase phase);
     // `cause` is for people; it is not copied, so it must be a literal. `stays`: mp_dc, what was posted is lost, but
     // the path goes on carrying traffic. For an RC path that nobody wants (PathRecovery::retired) this is not counted
     // as a failure.
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
+    // Something has come through: the path is not suspect any more.
+    void path_answers(Channel& channel, PathIndex path);
     // Everything posted to the path has come back, so our truth is complete. Tells it to the peer, or asks for theirs.
     void drained(Channel& channel, PathIndex path);
     // The adapter reads no buffer that was posted to this path any more: they return to their own pool.
@@ -58,14 +58,10 @@ public:
     void abandon(Channel& channel);
     // Replay::recover() looks at the channel in the next round of progress.
     void list_recovering(Channel& channel);
-    // Adds to the history. `since` (ns): Transition::took counts from there; 0: it does not apply.
-    void note(const Channel& channel, Transition::What what, PathIndex path, Nanos since = 0, std::uint32_t again = 0,
-              const char* cause = nullptr);
 
     // -- What others read
     std::vector<Channel*> recovering; // Replay::recover() is called for them in each round of progress
     int paths_away = 0;               // paths on their way back (is_away()); while there are any, `alert` stays set
-    History history;
 
 private:
     [[nodiscard]] unsigned room_for_ends(const SendQueue& queue) const;

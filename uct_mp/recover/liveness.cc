@@ -29,7 +29,7 @@ void Liveness::judge_peer(Channel& channel) {
 void Liveness::no_path_left(Channel& channel) {
     const Nanos now = core_.services.now();
     judge_peer(channel);
-    all_.failure.note(channel, Transition::What::cut_off, kNoPath);
+    all_.reports.note(channel, Transition::What::cut_off, kNoPath);
     channel.wiring.recovery->partition_since = now;
     channel.wiring.recovery->partition = core_.services.at(now + kHearing, [this, &channel] { report(channel); });
 }
@@ -81,26 +81,16 @@ bool Liveness::has_witness(const Channel& channel) const {
     return false;
 }
 
-bool Liveness::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
-    if (!queue.room(1)) return false;
-    Path& sub = channel.wiring.paths[path];
-    const Posted posted{.channel = &channel, .path = path};
-    sub.open += queue.dc;
-    if (queue.write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) return true;
-    core_.sender.post_refused(channel, queue, posted);
-    return false;
-}
-
 void Liveness::check(Channel& channel) {
     for (PathIndex path = 0; path < channel.wiring.path_count && !(channel.gates & gate::failed); ++path) {
-        if (all_.joining.is_absent(channel, path)) continue;
+        if (is_absent(channel, path)) continue;
         SendQueue* const queue = core_.placement.queue_for(channel, path, Direction::write);
         if (queue && queue->dc && !channel.wiring.paths[path].dc.ah) continue; // its adapter has died: no address yet
         // A request under way that has asked for a completion tells as much as this write. One that has not may have
         // been executed long ago.
         const bool open = queue && (queue->dc ? channel.wiring.paths[path].open != 0 : !queue->idle());
         const bool asked = open && queue->all_signaled();
-        if (queue && !asked) (void)write_nothing(channel, path, *queue);
+        if (queue && !asked) (void)core_.epochs.write_nothing(channel, path, *queue);
     }
 }
 

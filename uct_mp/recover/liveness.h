@@ -24,8 +24,6 @@ public:
     void judge_peer(Channel& channel);
     // Asks the peer's adapter, over every path on which no request is under way that would tell.
     void check(Channel& channel);
-    // Posts one write of no bytes. False: no room, or the post was refused.
-    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
     // Asks peers that have acknowledged nothing since the last call, and looks at unused connections.
     void watch_peers(Nanos now);
 

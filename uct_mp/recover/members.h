@@ -11,6 +11,7 @@
 #include "uct_mp/recover/liveness.h"
 #include "uct_mp/recover/migration.h"
 #include "uct_mp/recover/packet_numbers.h"
+#include "uct_mp/recover/ports.h"
 #include "uct_mp/recover/rail_events.h"
 #include "uct_mp/recover/renewal.h"
 #include "uct_mp/recover/reopening.h"
@@ -27,6 +28,7 @@ struct Members {
           migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this), reports(core) {}
     Members(const Members&) = delete;
 
+    Ports ports;
     Failure failure;
     RailEvents rail_events;
     Jobs jobs;

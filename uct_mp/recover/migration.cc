@@ -51,13 +51,13 @@ bool Migration::may_migrate(const Channel& channel, PathIndex path) const {
     const Path& sub = channel.wiring.paths[path];
     if (!sub.loaded || sub.told_to_migrate || sub.own[0]->failed()) return false;
     const unsigned other = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
-    return !all_.rail_events.port_is_down(other);
+    return !all_.ports.is_down(other);
 }
 
 void Migration::tell_to_migrate(Channel& channel, PathIndex path, const char* cause) {
     channel.wiring.paths[path].told_to_migrate = true;
     core_.services.say(LogLevel::debug, "path %u to %016" PRIx64 ": is to migrate: %s", path, channel.uid, cause);
-    (void)all_.failure.recovery_of(channel);
+    (void)recovery_of(channel);
     all_.jobs.add_path_job(channel, Job::What::migrate, {.path = path, .end = {}});
 }
 
@@ -74,7 +74,7 @@ void Migration::migrate(Channel& channel, PathIndex path) {
 // The adapters learn of the change from packets in both directions, and there may be no others to send.
 void Migration::exchange_migration(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
-    if (!queue.failed()) (void)all_.liveness.write_nothing(channel, path, queue);
+    if (!queue.failed()) (void)core_.epochs.write_nothing(channel, path, queue);
 }
 
 void Migration::take_migrations() {
@@ -98,7 +98,7 @@ void Migration::take_migrations() {
 void Migration::has_migrated(Channel& channel, PathIndex path) {
     Path& sub = channel.wiring.paths[path];
     if (!sub.loaded || !core_.failures.recoverable(channel) || channel.wiring.paths[path].phase != Phase::up) return;
-    (void)all_.failure.recovery_of(channel); // has the path's timer
+    (void)recovery_of(channel); // has the path's timer
     sub.loaded = false;
     sub.migrated = !sub.migrated;
     ++sub.migrations;
@@ -116,10 +116,10 @@ void Migration::has_migrated(Channel& channel, PathIndex path) {
     }
     turn_route(channel, path);
     const verbs::Rail& rail = core_.rails[sub.rail];
-    all_.failure.note(channel, Transition::What::migrated, path);
+    all_.reports.note(channel, Transition::What::migrated, path);
     all_.reports.tell(channel, path, "has migrated to %s, LID %u to %u", rail.name.c_str(),
                       rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});
-    all_.watchdog.path_answers(channel, path);
+    all_.failure.path_answers(channel, path);
     // The other side's adapter follows packets of a queue pair that has migrated, but not of one that has been armed
     // again. So the route that was left is loaded only when this write has completed.
     exchange_migration(channel, path);
@@ -159,7 +159,7 @@ void Migration::probe_home(Channel& channel, PathIndex path) {
     if (sub.home_answers >= kBelieved && may_migrate(channel, path)) {
         sub.home_answers = 0;
         tell_to_migrate(channel, path, "its own route works again");
-    } else if (sub.home_answers < kBelieved && !all_.rail_events.port_is_down(own)) {
+    } else if (sub.home_answers < kBelieved && !all_.ports.is_down(own)) {
         sub.home_silent = true;
         const std::lock_guard lock(core_.services);
         (void)core_.control->tell_over_route(channel.connection, sub.other, connect::NewsKind::probe,

@@ -12,7 +12,7 @@ void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone)
         Channel* const channel = core_.directory.channels[c];
         if (!core_.failures.recoverable(*channel)) continue;
         for (PathIndex i = 0; i < channel->wiring.path_count; ++i) {
-            if (channel->wiring.paths[i].rail != rail || all_.joining.is_absent(*channel, i)) continue;
+            if (channel->wiring.paths[i].rail != rail || is_absent(*channel, i)) continue;
             if (!device_gone && all_.migration.may_migrate(*channel, i)) {
                 all_.migration.tell_to_migrate(*channel, i, cause);
                 continue;
@@ -67,7 +67,7 @@ void RailEvents::read_events() {
         verbs::DeviceEvents& events = *core_.devices.device_of(rail).events;
         events.read();
         const verbs::DeviceEvents::Seen now = events.seen(rail.port);
-        const verbs::DeviceEvents::Seen before = std::exchange(seen_events[rail.index], now);
+        const verbs::DeviceEvents::Seen before = std::exchange(all_.ports.seen[rail.index], now);
         if (now.fatal != before.fatal) {
             rail_failed(rail.index, "the adapter has failed", true);
             all_.reopening.device_died(rail.device);
@@ -82,7 +82,7 @@ void RailEvents::read_events() {
 void RailEvents::renew_rail(unsigned index) {
     verbs::Rail now = core_.rails[index];
     if (!verbs::refresh(core_.devices.device_of(now), now) || !now.active) return; // an event follows when it is up
-    more_downs[index] = seen_events[index].downs - seen_events[index].ups;
+    all_.ports.more_downs[index] = all_.ports.seen[index].downs - all_.ports.seen[index].ups;
     const auto facts = [](const verbs::Rail& r) {
         return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.pkey, r.pkey_index, r.mtu, r.rate,
                           r.active);
@@ -122,11 +122,11 @@ void RailEvents::read_rails() {
     for (verbs::Rail& rail : core_.rails) {
         const verbs::Device& device = core_.devices.device_of(rail);
         const bool dead = verbs::is_dead(device);
-        const verbs::DeviceEvents::Seen seen = seen_events[rail.index] = device.events->seen(rail.port);
-        seen_events[rail.index].fatal = 0; // so that read_events() finds a device that is dead already
+        const verbs::DeviceEvents::Seen seen = all_.ports.seen[rail.index] = device.events->seen(rail.port);
+        all_.ports.seen[rail.index].fatal = 0; // so that read_events() finds a device that is dead already
         // Later events are read by read_events(). It does no harm if refresh() has seen their effect already.
         if (dead || !verbs::refresh(device, rail)) rail.active = false;
-        more_downs[rail.index] = seen.downs - seen.ups - !rail.active;
+        all_.ports.more_downs[rail.index] = seen.downs - seen.ups - !rail.active;
     }
 }
 

@@ -25,14 +25,6 @@ public:
     // The port is up: paths that wait for it are tried at once.
     void rail_active(unsigned rail);
 
-    // -- What others read
-    verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
-    // By rail: the difference of downs and ups that means that the port is up; wraps.
-    std::uint32_t more_downs[verbs::kMaxRails] = {};
-    [[nodiscard]] bool port_is_down(unsigned rail) const { // as far as events have told
-        return seen_events[rail].downs - seen_events[rail].ups != more_downs[rail];
-    }
-
 private:
     void rail_failed(unsigned rail, const char* cause, bool device_gone);
 

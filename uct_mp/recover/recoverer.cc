@@ -29,7 +29,7 @@ Recoverer::~Recoverer() {
         cancel(recovery->wishes.timer);
         cancel(recovery->wishes.revoking);
         for (const PathRecovery& path : recovery->paths) cancel(path.timer);
-        all_.renewal.stop_asking(channel);
+        stop_asking(core_, channel);
     }
 }
 
@@ -48,7 +48,7 @@ void Recoverer::abandon(Channel& channel) { all_.failure.abandon(channel); }
 void Recoverer::established(Channel& channel) {
     all_.renewal.note_lives(channel);
     for (PathIndex i = 0; i < channel.wiring.places; ++i)
-        if (channel.wiring.paths[i].phase == Phase::absent) (void)all_.failure.recovery_of(channel);
+        if (channel.wiring.paths[i].phase == Phase::absent) (void)recovery_of(channel);
     for (PathIndex i = 0; i < channel.wiring.path_count; ++i)
         if (channel.wiring.paths[i].loaded) all_.migration.exchange_migration(channel, i);
 }
@@ -59,7 +59,7 @@ void Recoverer::connected(Channel& channel) {
     for (PathIndex i = 0; i < channel.wiring.path_count && core_.failures.recoverable(channel); ++i) {
         const Path& path = channel.wiring.paths[i];
         if (path.unconnected) all_.failure.path_failed(channel, i, "it could not be connected", false);
-        if (all_.joining.is_absent(channel, i) || !core_.devices.devices()[path.device].events->seen(0).fatal) continue;
+        if (is_absent(channel, i) || !core_.devices.devices()[path.device].events->seen(0).fatal) continue;
         all_.failure.path_failed(channel, i, "the adapter has failed", false);
         if (!core_.failures.recoverable(channel)) break;
         channel.wiring.recovery->paths[i].port = true;
@@ -141,12 +141,9 @@ void Recoverer::drop_lost(Channel& channel, std::span<Work* const> works) {
 
 void Recoverer::check(Channel& channel) { all_.liveness.check(channel); }
 void Recoverer::hear_answer(Channel& channel, connect::Answer answer) { all_.liveness.hear_answer(channel, answer); }
-bool Recoverer::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
-    return all_.liveness.write_nothing(channel, path, queue);
-}
 
 void Recoverer::not_posted(Channel& channel) {
-    Recovery& recovery = all_.failure.recovery_of(channel);
+    Recovery& recovery = recovery_of(channel);
     recovery.resend = true;
     ++channel.epoch_open[channel.epoch]; // a flush waits for it
     recovery.holds.push_back({.until = channel.next_sequence, .requests = 1, .epoch = channel.epoch});
@@ -154,7 +151,7 @@ void Recoverer::not_posted(Channel& channel) {
 }
 
 void Recoverer::send_again(Channel& channel) {
-    all_.failure.recovery_of(channel).resend = true;
+    recovery_of(channel).resend = true;
     all_.failure.list_recovering(channel);
 }
 
@@ -238,8 +235,8 @@ void Recoverer::describe(channel::Interface::Statistics& out) const {
     out.adaptation.rc_in_use = all_.demand.in_use;
     out.adaptation.rc_kept = all_.demand.kept;
     const Nanos now = core_.services.now();
-    out.transitions = all_.failure.history.count();
-    all_.failure.history.for_each([&](const Transition& t) {
+    out.transitions = all_.reports.history.count();
+    all_.reports.history.for_each([&](const Transition& t) {
         out.history.push_back({.peer_uid = t.peer,
                                .path = t.path == kNoPath ? -1 : int{t.path},
                                .what = name(t.what),

@@ -34,7 +34,6 @@ public:
     void drop_lost(Channel& channel, std::span<Work* const> works) override;
     void check(Channel& channel) override;
     void hear_answer(Channel& channel, connect::Answer answer) override;
-    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) override;
     void not_posted(Channel& channel) override;
     void send_again(Channel& channel) override;
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) override;

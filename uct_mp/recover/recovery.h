@@ -3,7 +3,7 @@
 //
 // Plain records. Only the parts of recovery use them.
 //
-// Ownership: Wiring::recovery, made by Failure::recovery_of() when first needed. The queues bound the length of its
+// Ownership: Wiring::recovery, made by recovery_of() when first needed. The queues bound the length of its
 // lists. Threads: the interface's. Times are ns.
 #pragma once
 
@@ -23,6 +23,7 @@
 #include "uct_mp/verbs/memory.h"
 
 namespace ucx_mp::channel {
+struct Core;
 struct Work;
 class Channel;
 } // namespace ucx_mp::channel
@@ -174,5 +175,10 @@ struct Recovery {
     // Statistics
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0;
 };
+
+// The channel's record of what recovery does; made at the first call.
+Recovery& recovery_of(channel::Channel& channel);
+// Ends the questions for keys (Recovery::asked). The channel must have such a record.
+void stop_asking(channel::Core& core, channel::Channel& channel);
 
 } // namespace ucx_mp::recover

@@ -58,7 +58,7 @@ void Renewal::note_lives(Channel& channel) {
 
 bool Renewal::present_keys(Channel& channel, const verbs::RemoteKeys*& keys) {
     if (!is_old(*keys, channel.remote_lives)) return true;
-    auto& renewed = all_.failure.recovery_of(channel).renewed;
+    auto& renewed = recovery_of(channel).renewed;
     auto known = renewed.find(keys->id);
     if ((known == renewed.end() || is_old(known->second, channel.remote_lives)) && channel.self) {
         verbs::RemoteKeys present;
@@ -121,13 +121,6 @@ void Renewal::take_keys(Channel& channel, bool found, const verbs::RemoteKeys& t
         return true;
     });
     if (recovery.asked.empty()) channel.gates &= ~gate::keys;
-}
-
-void Renewal::stop_asking(Channel& channel) {
-    for (Recovery::AskedKeys& question : channel.wiring.recovery->asked)
-        if (question.timer) core_.services.cancel(question.timer);
-    channel.wiring.recovery->asked.clear();
-    channel.gates &= ~gate::keys;
 }
 
 } // namespace ucx_mp::recover

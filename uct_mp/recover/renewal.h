@@ -24,7 +24,6 @@ public:
     // The peer's list of rails has changed, and so perhaps the lives of its devices.
     void note_lives(Channel& channel);
     void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told);
-    void stop_asking(Channel& channel);
 
 private:
     void ask_keys(Channel& channel, std::uint64_t region);

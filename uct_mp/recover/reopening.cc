@@ -167,10 +167,10 @@ bool Reopening::adopt(const verbs::Device& now) {
                        "%s is there again", now.name.c_str());
     for (verbs::Rail& rail : core_.rails) {
         if (rail.device != index) continue;
-        verbs::DeviceEvents::Seen& seen = all_.rail_events.seen_events[rail.index] = now.events->seen(rail.port);
+        verbs::DeviceEvents::Seen& seen = all_.ports.seen[rail.index] = now.events->seen(rail.port);
         seen.fatal = 0; // so that read_events() finds it if the device has died again
-        all_.rail_events.more_downs[rail.index] = seen.downs - seen.ups - 1; // down, until renew_rail() has asked it
-        core_.control->renew(rail);                                          // has new numbers
+        all_.ports.more_downs[rail.index] = seen.downs - seen.ups - 1; // down, until renew_rail() has asked it
+        core_.control->renew(rail);                                    // has new numbers
     }
     tell_rails();
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)

@@ -76,7 +76,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
     const bool over = all_.demand.lets_go(channel, path);
     r.attempts = 0;
     if (!over) all_.failure.set_phase(channel, path, Phase::reopening);
-    all_.failure.note(channel, Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
+    all_.reports.note(channel, Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
     all_.reports.tell(channel, path, "is settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again",
                       static_cast<double>(core_.services.now() - r.since) * 1e-6, lost.size(), again);
     if (over)

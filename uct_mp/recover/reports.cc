@@ -93,6 +93,18 @@ void Reports::say(LogLevel level, const std::string& line) {
 
 // -- Paths
 
+void Reports::note(const Channel& channel, Transition::What what, PathIndex path, Nanos since, std::uint32_t again,
+                   const char* cause) {
+    const Nanos now = core_.services.now();
+    history.add({.what = what,
+                 .path = path,
+                 .peer = channel.uid,
+                 .at = now,
+                 .took = since ? now - since : 0,
+                 .again = again,
+                 .cause = cause});
+}
+
 void Reports::tell(const Channel& channel, PathIndex path, const char* format, ...) {
     const Nanos now = core_.services.now();
     if (now - burst_.since > kSecond) {

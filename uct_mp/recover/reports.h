@@ -30,6 +30,9 @@ public:
     // -- Paths
     // Logs "softhca_1:1 -> node7 rank 4 mlx5_0:1 (path 3) ", followed by the formatted text.
     __attribute__((format(printf, 4, 5))) void tell(const Channel& channel, PathIndex path, const char* format, ...);
+    // Adds to the history. `since` (ns): Transition::took counts from there; 0: it does not apply.
+    void note(const Channel& channel, Transition::What what, PathIndex path, Nanos since = 0, std::uint32_t again = 0,
+              const char* cause = nullptr);
     // A port is up again. Warns once if its rate is below the best one that it has had.
     void port_up(const verbs::Rail& before, const verbs::Rail& now);
 
@@ -43,6 +46,9 @@ public:
     void given_up(Channel& channel);
     // The channel has failed for another reason.
     void ended(const Channel& channel);
+
+    // -- What others read
+    History history;
 
 private:
     struct Host;

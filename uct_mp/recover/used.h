@@ -33,4 +33,8 @@ using link::SendQueue;
 namespace gate = channel::gate;
 namespace flag = channel::flag;
 
+[[nodiscard]] inline bool is_absent(const Channel& channel, PathIndex path) {
+    return channel.wiring.paths[path].phase == path::Phase::absent;
+}
+
 } // namespace ucx_mp::recover

@@ -46,13 +46,13 @@ bool Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
     if (!open || sub.requests != sub.watched) {
         sub.watched = sub.requests;
         sub.told_to_migrate = false;
-        path_answers(channel, path);
+        all_.failure.path_answers(channel, path);
         return false;
     }
     ++sub.stale;
-    if (sub.stale == kPush && !queue->all_signaled()) (void)all_.liveness.write_nothing(channel, path, *queue);
+    if (sub.stale == kPush && !queue->all_signaled()) (void)core_.epochs.write_nothing(channel, path, *queue);
     if (sub.stale < kProbe) return false;
-    Recovery& recovery = all_.failure.recovery_of(channel);
+    Recovery& recovery = recovery_of(channel);
     PathRecovery& r = recovery.paths[path];
     if (!r.probed_since) r.probed_since = now;
     all_.exchange.tell_over_path(channel, connect::NewsKind::probe, {.path = path, .end = {}});
@@ -75,7 +75,7 @@ bool Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
 
 void Watchdog::suspect(Channel& channel, PathIndex path) {
     channel.wiring.scheduler->set_state(path, schedule::PathState::suspect);
-    all_.failure.note(channel, Transition::What::suspect, path);
+    all_.reports.note(channel, Transition::What::suspect, path);
 }
 
 // A port that swallows everything affects all its routes. If they were found one by one, each would cost the same time
@@ -98,21 +98,7 @@ void Watchdog::suspect_siblings(Channel& channel, PathIndex path, PathMask moved
     }
     if (!elsewhere) return;
     for (const PathIndex other : schedule::each(idle & ~moved))
-        if (all_.liveness.write_nothing(channel, other, *channel.wiring.paths[other].own[0])) suspect(channel, other);
-}
-
-void Watchdog::path_answers(Channel& channel, PathIndex path) {
-    Path& sub = channel.wiring.paths[path];
-    sub.stale = 0;
-    if (!channel.wiring.recovery) return;
-    PathRecovery& r = channel.wiring.recovery->paths[path];
-    r.probed_since = 0;
-    if (channel.wiring.paths[path].phase != Phase::up ||
-        channel.wiring.scheduler->paths()[path].state != schedule::PathState::suspect)
-        return;
-    channel.wiring.scheduler->set_state(path, schedule::PathState::up);
-    ++core_.recovery_steps; // a fence may have waited for it
-    all_.failure.note(channel, Transition::What::cleared, path);
+        if (core_.epochs.write_nothing(channel, other, *channel.wiring.paths[other].own[0])) suspect(channel, other);
 }
 
 } // namespace ucx_mp::recover

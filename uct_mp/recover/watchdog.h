@@ -3,7 +3,7 @@
 // A path is suspect after three looks without a completion. It is given up after five, if the peer answers over another
 // path and not over this one.
 //
-// Callers: Progress, through Observer, about every RecoveryConfig::watch_interval (ns); Exchange with the answers.
+// Callers: Progress, through Observer, about every RecoveryConfig::watch_interval (ns).
 // Threads: the interface's. Slow path.
 #pragma once
 
@@ -19,8 +19,6 @@ public:
 
     // -- Operations
     void watch_paths(Nanos now);
-    // Something has come through: the path is not suspect any more.
-    void path_answers(Channel& channel, PathIndex path);
 
     // -- What others read
     Nanos next_path_watch = 0;

@@ -30,7 +30,6 @@ public:
     [[nodiscard]] bool send(Lane& lane, unsigned queue_pair);
     [[nodiscard]] bool wait(Lane& lane); // for one completion
     [[nodiscard]] const std::string& trouble() const { return trouble_; }
-    void set_trouble(std::string text) { trouble_ = std::move(text); }
     std::uint64_t stamp = 0; // of the last completion, if the lane's are stamped
     [[nodiscard]] unsigned index(const Lane& lane) const;
 
