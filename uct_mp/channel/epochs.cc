@@ -203,7 +203,7 @@ Status Epochs::flush_any(Channel& channel, Completion* completion) {
     if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
     if (channel.epochs_empty()) {
         const Status status = dead && !channel.ending.quiet ? channel.error : Status::ok;
-        return core_.kept ? core_.progress.beside.behind_kept(status, completion) : status;
+        return core_.aside ? core_.progress.beside.behind_kept(status, completion, channel) : status;
     }
     // On a failed channel every request completes anyway, with an error.
     const SendQueue* const only = channel.wiring.only;
@@ -271,7 +271,7 @@ void Interface::fence_all() {
 Status Interface::flush(Channel& channel, Completion* completion) { return core_->epochs.flush(channel, completion); }
 
 Status Interface::flush_all() {
-    Status result = core_->kept ? Status::in_progress : Status::ok;
+    Status result = core_->aside & aside::kept ? Status::in_progress : Status::ok;
     for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i) {
         Channel* channel = core_->directory.channels[i];
         if (channel->epochs_empty() && !channel->has_unread()) continue;

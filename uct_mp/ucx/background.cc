@@ -58,7 +58,8 @@ bool Background::watch_faults() {
     const channel::Beside& beside = channel::beside(*core_);
     std::vector<int> fds = beside.fault_fds();
     fds.push_back(services_->recover_fd());
-    for (const int fd : beside.hearsay_fds()) fds.push_back(fd);
+    for (const auto& more : {beside.failure_fds(), beside.hearsay_fds()})
+        fds.insert(fds.end(), more.begin(), more.end());
     return std::ranges::all_of(
         fds, [this](int fd) { return add(fd_, fd, EPOLLIN | EPOLLET, static_cast<std::uint64_t>(fd) | kFault); });
 }
