@@ -205,3 +205,161 @@ BOOST_DATA_TEST_CASE(nothing_of_the_users_is_called, kBoth* kFaults, transport, 
     for (const auto& each : completions)
         if (each->count == 0) BOOST_TEST((each->status == Status::ok));
 }
+
+// A flush that a turn has completed is told by progress. If its user goes before that, it ends there and then; the
+// flushes of others go on.
+BOOST_DATA_TEST_CASE(a_user_goes_before_he_is_told, kBoth, transport) {
+    constexpr std::size_t kBytes = 2000;
+    for (const std::uint32_t goes : {0u, 5u}) {
+        Pair pair(transport, true);
+        auto from = pair.cluster.node(0).memory(kBytes), to = pair.cluster.node(1).memory(kBytes);
+        Channel& channel = pair.cluster.channel(0, 1);
+        auto& iface = pair.cluster.node(0).iface();
+        pair.cluster.world.fault("port down 0:softhca_0:1");
+        unsigned done = 0, flushed[2] = {};
+        Counted put(done), first(flushed[0]), other(flushed[1]);
+        const channel::Iov iov = from.iov(0, kBytes);
+        pair.cluster.world.select(0);
+        BOOST_REQUIRE((iface.put_zcopy(channel, &iov, 1, to.address(), to.keys, &put) == Status::in_progress));
+        BOOST_REQUIRE((iface.flush(channel, &first) == Status::in_progress));
+        BOOST_REQUIRE((iface.flush(channel, iface.tag(&other, 5)) == Status::in_progress));
+        pair.compute(0);
+        BOOST_TEST(pair.cluster.until([&] { return pair.beside(0).kept == 3; }, kSoon));
+        BOOST_TEST((pair.cluster.node(0).computing() && done + flushed[0] + flushed[1] == 0));
+        const unsigned his = goes ? 1 : 0;
+        iface.end_flushes(channel, goes);
+        BOOST_TEST(flushed[his] == 1u);
+        BOOST_TEST(flushed[1 - his] == 0u);
+        BOOST_TEST(((goes ? other : first).status == Status::canceled));
+        BOOST_TEST(pair.cluster.until([&] { return done && flushed[1 - his]; }, 2 * kLong));
+        BOOST_TEST(flushed[his] == 1u);
+        BOOST_TEST(((goes ? first : other).status == Status::ok));
+    }
+}
+
+// The same if he has cancelled: then he has another number.
+BOOST_DATA_TEST_CASE(a_user_cancels_and_goes_before_he_is_told, kBoth, transport) {
+    constexpr std::size_t kBytes = 2000;
+    Pair pair(transport, true);
+    auto from = pair.cluster.node(0).memory(kBytes), to = pair.cluster.node(1).memory(kBytes);
+    Channel& channel = pair.cluster.channel(0, 1);
+    auto& iface = pair.cluster.node(0).iface();
+    pair.cluster.world.fault("port down 0:softhca_0:1");
+    unsigned done = 0, flushed = 0, cancelled = 0;
+    Counted put(done), flush(flushed), cancel(cancelled);
+    const channel::Iov iov = from.iov(0, kBytes);
+    pair.cluster.world.select(0);
+    BOOST_REQUIRE((iface.put_zcopy(channel, &iov, 1, to.address(), to.keys, &put) == Status::in_progress));
+    BOOST_REQUIRE((iface.flush(channel, iface.tag(&flush, 5)) == Status::in_progress));
+    pair.compute(0);
+    BOOST_TEST(pair.cluster.until([&] { return pair.beside(0).kept == 2; }, kSoon));
+    std::uint32_t number = 5;
+    BOOST_TEST((iface.cancel(channel, number, &cancel) == Status::in_progress));
+    iface.end_flushes(channel, 5); // somebody else has this number by now
+    BOOST_TEST(flushed + cancelled == 0u);
+    iface.end_flushes(iface.canceled_channel(), number);
+    BOOST_TEST((flushed == 1 && cancelled == 1 && done == 0));
+    BOOST_TEST(pair.cluster.until([&] { return done; }, 2 * kLong));
+    BOOST_TEST((flushed == 1 && cancelled == 1));
+}
+
+// Turns are short however many operations are under way.
+BOOST_DATA_TEST_CASE(thousands_of_operations, kBoth, transport) {
+    constexpr std::size_t kBytes = 2000;
+    constexpr unsigned kFlushes = 10'000;
+    Pair pair(transport, true);
+    auto from = pair.cluster.node(0).memory(kBytes), to = pair.cluster.node(1).memory(kBytes);
+    Channel& channel = pair.cluster.channel(0, 1);
+    auto& iface = pair.cluster.node(0).iface();
+    pair.cluster.world.fault("port down 0:softhca_0:1");
+    unsigned done = 0;
+    Counted put(done);
+    const channel::Iov iov = from.iov(0, kBytes);
+    pair.cluster.world.select(0);
+    BOOST_REQUIRE((iface.put_zcopy(channel, &iov, 1, to.address(), to.keys, &put) == Status::in_progress));
+    std::vector<std::unique_ptr<Counted>> flushes;
+    for (unsigned i = 0; i < kFlushes; ++i)
+        BOOST_REQUIRE(
+            (iface.flush(channel, flushes.emplace_back(std::make_unique<Counted>(done)).get()) == Status::in_progress));
+    const std::uint64_t before = pair.beside(0).turns;
+    pair.compute(0);
+    BOOST_TEST(pair.cluster.until([&] { return pair.beside(0).kept == kFlushes + 1; }, kSoon));
+    BOOST_TEST(pair.beside(0).turns - before > kFlushes / 2000);
+    BOOST_TEST(pair.cluster.node(0).computing());
+    BOOST_TEST(done == 0u);
+    BOOST_TEST(pair.cluster.until([&] { return done == kFlushes + 1; }, 2 * kLong));
+}
+
+// What a turn has put in place of the user's stays there. It calls him when the program itself completes the operation.
+BOOST_DATA_TEST_CASE(the_program_completes_what_a_turn_has_seen, kBoth, transport) {
+    constexpr std::size_t kBytes = 2000;
+    Pair pair(transport, true);
+    auto from = pair.cluster.node(0).memory(kBytes), there = pair.cluster.node(1).memory(kBytes);
+    for (std::byte* const data : {from.data, there.data}) std::memset(data, 9, kBytes);
+    Channel& channel = pair.cluster.channel(0, 1);
+    auto& iface = pair.cluster.node(0).iface();
+    unsigned done = 0, unpacked = 0;
+    Counted put(done), get(done), flush(done);
+    const channel::Iov iov = from.iov(0, kBytes);
+    const auto unpack = [](void* count, const void* data, std::size_t length) {
+        *static_cast<unsigned*>(count) += length == kBytes && *static_cast<const char*>(data) == 9;
+    };
+    for (unsigned round = 0; round < 3; ++round) {
+        pair.cluster.world.select(0);
+        const auto read = [&](Completion* completion) {
+            return iface.get_bcopy(channel, unpack, &unpacked, kBytes, there.address(), there.keys, completion);
+        };
+        for (Counted* one : {&put, &get, &flush}) static_cast<Completion&>(*one) = {Counted::fired, 1, Status::ok};
+        done = unpacked = 0;
+        BOOST_REQUIRE((read(&get) == Status::in_progress && read(nullptr) == Status::in_progress));
+        BOOST_REQUIRE((iface.put_zcopy(channel, &iov, 1, there.address(), there.keys, &put) == Status::in_progress));
+        BOOST_REQUIRE((iface.flush(channel, &flush) == Status::in_progress));
+        (void)pair.beside(0).recover([] { return 0u; }); // nothing has come yet
+        BOOST_TEST((done == 0 && unpacked == 0));
+        const bool all = pair.cluster.until([&] { return done == 3 && unpacked == 2; }, kSoon);
+        BOOST_TEST(all, "round " << round << ": " << done << " done, " << unpacked << " read");
+    }
+    BOOST_TEST(pair.beside(0).kept == 0u);
+}
+
+// The end of a channel that nothing is wrong with is the program's affair. A fault is the thread's.
+BOOST_DATA_TEST_CASE(an_ordinary_end_is_no_alarm, kBoth, transport) {
+    Cluster cluster("two-rail", 3, config_of_thread(transport, true));
+    Channel& used = cluster.channel(0, 1);
+    Channel& unused = cluster.channel(0, 2);
+    channel::Interface& iface = cluster.node(0).iface();
+    cluster.world.select(0);
+    BOOST_REQUIRE(cluster.until([&] { return channel::Interface::am_short(used, 1, 0, nullptr, 0) == Status::ok; }));
+    cluster.run_for(kSoon);
+    const auto turn = [&] {
+        cluster.world.select(0);
+        return channel::beside(iface).recover([] { return 0u; }).next;
+    };
+    BOOST_TEST(turn() == 0u);
+    iface.detach(unused);
+    BOOST_TEST(iface.core().alert);
+    BOOST_TEST(turn() == 0u);
+    BOOST_TEST(iface.core().alert); // it waits for the program
+    cluster.world.fault("port down 0:softhca_0:1");
+    BOOST_TEST(turn() != 0u);
+}
+
+// Messages in a ring wake nobody. So a program that sleeps gets none, however long it sleeps and whoever takes turns.
+BOOST_DATA_TEST_CASE(a_sleeper_gets_no_ring, kBoth, transport) {
+    Pair pair(transport, true);
+    Node& node = pair.cluster.node(0);
+    const auto& core = node.iface().core();
+    pair.cluster.world.select(0);
+    BOOST_TEST(!core.rings.asleep());
+    const auto arm = [&] {
+        pair.cluster.world.select(0);
+        return node.iface().arm() == Status::ok;
+    };
+    BOOST_REQUIRE(pair.cluster.until(arm));
+    node.asleep = true;
+    pair.cluster.run_for(3 * kLong);
+    BOOST_TEST(core.rings.asleep());
+    node.asleep = false;
+    (void)pair.cluster.settle_all();
+    BOOST_TEST(!core.rings.asleep());
+}

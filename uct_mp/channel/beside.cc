@@ -9,10 +9,12 @@
 namespace ucx_mp::channel {
 
 namespace {
+constexpr Nanos kNext = 50'000;     // until the next turn, where one was too short for all that is to be done
 constexpr Nanos kBusy = 200'000;    // until it looks again for what it has asked adapters to do
 constexpr Nanos kAway = 10'000'000; // ... while something is not as it should be: nothing tells that a message has come
 // Messages that are kept. Their senders may go on sending; more are not taken before the program comes.
 constexpr std::size_t kMostMessages = 1024;
+constexpr std::size_t kMostWorks = 1024; // that a turn looks at: some 50 us, most of it cache misses
 
 // They wait for this thread, or it for them; the others' wait for the program.
 bool concerns_recovery(const Mail& mail) {
@@ -34,10 +36,13 @@ bool Beside::is_full() const {
 
 std::vector<int> Beside::fault_fds() const {
     std::vector<int> fds;
-    for (unsigned i = 0; i < core_.adapter_count; ++i) {
-        fds.push_back(core_.adapters[i].send_channel->fd);
-        fds.push_back(core_.adapters[i].device->context->async_fd);
-    }
+    for (unsigned i = 0; i < core_.adapter_count; ++i) fds.push_back(core_.adapters[i].device->context->async_fd);
+    return fds;
+}
+
+std::vector<int> Beside::failure_fds() const {
+    std::vector<int> fds;
+    for (unsigned i = 0; i < core_.adapter_count; ++i) fds.push_back(core_.adapters[i].send_channel->fd);
     return fds;
 }
 
@@ -51,52 +56,50 @@ bool Beside::fault_is_told() const { return std::ranges::any_of(core_.mail.list,
 
 // -- A turn
 
-void Beside::begin() {
+void Beside::stand_in_for(Work& work) {
+    // Recovery's own reads end in the turn: the rest of it waits for them.
+    const bool reads = work.kind == WorkKind::get_bcopy;
+    if (!(work.completion || reads) || work.kind == WorkKind::read_back) return;
+    if (work.completion && work.completion->callback == completed) return;
+    StandIn& stand_in = unused_ ? *unused_ : stand_ins_.emplace_back();
+    if (unused_) unused_ = unused_->next;
+    stand_in.callback = completed;
+    stand_in.count = 1;
+    stand_in.status = Status::ok;
+    stand_in.owner = this;
+    stand_in.user = std::exchange(work.completion, &stand_in);
+    stand_in.flushed = work.kind == WorkKind::flush ? work.channel : nullptr;
+    if (!reads) return;
+    stand_in.unpack = std::exchange(work.unpack, unpacked);
+    stand_in.arg = std::exchange(work.unpack_arg, &stand_in);
+}
+
+bool Beside::begin() {
+    WorkPool& works = core_.works.pool;
+    const bool more = std::exchange(taken_, works.taken()) != works.taken();
+    const bool fewer = std::exchange(in_use_, works.in_use()) != works.in_use();
+    if (more || (fewer && !all_have_)) all_have_ = false, walk_ = {};
+    if (!all_have_) all_have_ = works.go_on(walk_, kMostWorks, [this](Work& work) { stand_in_for(work); });
+    if (!all_have_) return false;
     handlers_ = std::exchange(core_.handlers, keepers_);
-    core_.works.pool.for_each([this](Work& work) {
-        // Recovery's own reads end in the turn: the rest of it waits for them.
-        if (work.completion && work.kind != WorkKind::read_back) {
-            StandIn& stand_in = stand_ins_.emplace_back();
-            stand_in.callback = completed;
-            stand_in.count = 1;
-            stand_in.status = Status::ok;
-            stand_in.owner = this;
-            stand_in.user = std::exchange(work.completion, &stand_in);
-            stand_in.work = &work;
-        }
-        if (work.kind == WorkKind::get_bcopy) {
-            Unpacking& unpacking = unpackings_.emplace_back(Unpacking{this, &work, work.unpack, work.unpack_arg});
-            work.unpack = unpacked;
-            work.unpack_arg = &unpacking;
-        }
-    });
     active_ = true;
+    return true;
 }
 
 void Beside::end(unsigned found) {
     active_ = false;
     core_.handlers = handlers_;
-    for (const StandIn& stand_in : stand_ins_) {
-        if (stand_in.user && stand_in.work->completion == &stand_in) stand_in.work->completion = stand_in.user;
-    }
-    for (const Unpacking& unpacking : unpackings_) {
-        Work& work = *unpacking.work;
-        if (work.kind != WorkKind::get_bcopy || work.unpack_arg != &unpacking) continue;
-        work.unpack = unpacking.unpack;
-        work.unpack_arg = unpacking.arg;
-    }
-    stand_ins_.clear();
-    unpackings_.clear();
+    taken_ = core_.works.pool.taken(); // by recovery: these are nobody's
     if (!found && kept_.empty()) return;
     found_ += found;
-    core_.kept = true;
+    core_.aside |= aside::kept;
     core_.services.wake(); // a sleeper's event may have been taken in the turn
 }
 
 Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
     ++turns;
     const Nanos start = core_.services.now();
-    begin();
+    if (!begin()) return {0, start + kNext};
     unsigned found = 0; // events, too: a sleeper may have asked for them
     for (unsigned i = 0; i < core_.adapter_count; ++i) found += core_.adapters[i].take_failure_events();
     core_.observer->read_events();
@@ -117,7 +120,7 @@ Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
         now = core_.services.now();
         if (now - start >= MP_TURN_SLICE) break;
     }
-    const bool more = !again, busy = core_.observer->busy(), away = core_.alert;
+    const bool more = !again, busy = core_.observer->busy(), away = core_.observer->recovers();
     end(found);
     const Nanos now = core_.services.now();
     if (more || busy) return {found, now + (is_full() ? kAway : kBusy)};
@@ -144,18 +147,25 @@ Status Beside::keep(void* handler, void* data, std::size_t length, unsigned flag
 void Beside::completed(Completion* completion) {
     StandIn& stand_in = *static_cast<StandIn*>(completion);
     Beside& self = *stand_in.owner;
-    self.kept_.push_back({.completion = std::exchange(stand_in.user, nullptr), .status = stand_in.status});
+    Completion* const user = stand_in.user;
+    const Status status = stand_in.status;
+    stand_in.next = std::exchange(self.unused_, &stand_in);
+    if (!self.active_) return complete(user, status); // the program has completed it
+    if (!user) return;
+    self.kept_.push_back({.completion = user, .status = status, .flushed = stand_in.flushed});
     ++self.kept;
 }
 
+// Behind it the work's completion comes: that is the stand-in.
 void Beside::unpacked(void* arg, const void* data, std::size_t length) {
-    const Unpacking& unpacking = *static_cast<const Unpacking*>(arg);
-    Kept kept{.length = length, .unpack = unpacking.unpack, .arg = unpacking.arg};
+    const StandIn& stand_in = *static_cast<const StandIn*>(arg);
+    if (!stand_in.owner->active_) return stand_in.unpack(stand_in.arg, data, length);
+    Kept kept{.length = length, .unpack = stand_in.unpack, .arg = stand_in.arg};
     kept.copy = std::make_unique<std::byte[]>(length);
     kept.data = kept.copy.get();
     std::memcpy(kept.data, data, length);
-    unpacking.owner->kept_.push_back(std::move(kept));
-    ++unpacking.owner->kept;
+    stand_in.owner->kept_.push_back(std::move(kept));
+    ++stand_in.owner->kept;
 }
 
 Completion* Beside::original(Completion* completion) {
@@ -165,6 +175,8 @@ Completion* Beside::original(Completion* completion) {
 // -- The program is back
 
 unsigned Beside::hand_out() {
+    if (!core_.aside) return 0;
+    if (core_.aside & aside::slept) wakes_up();
     kept_messages_ = 0;
     core_.recovery_steps += std::exchange(found_, 0); // whoever waits for room is woken after something has happened
     const std::size_t count = kept_.size();
@@ -172,7 +184,7 @@ unsigned Beside::hand_out() {
     for (std::size_t left = count; left > 0 && !kept_.empty(); --left) {
         const Kept one = std::move(kept_.front());
         kept_.pop_front();
-        if (one.completion) {
+        if (one.completion || one.flushed) {
             complete(one.completion, one.status);
         } else if (one.unpack) {
             one.unpack(one.arg, one.data, one.length);
@@ -184,14 +196,38 @@ unsigned Beside::hand_out() {
                 core_.receiver.release(core_.layout.buffer_of_message(one.data - kHeader));
         }
     }
-    core_.kept = !kept_.empty();
+    core_.aside = kept_.empty() ? 0 : aside::kept;
     return static_cast<unsigned>(count);
 }
 
-Status Beside::behind_kept(Status status, Completion* completion) {
-    if (status == Status::in_progress || status == Status::no_resource) return status;
-    if (completion) kept_.push_back({.completion = completion, .status = status});
+Status Beside::behind_kept(Status status, Completion* completion, const Channel& channel) {
+    if (!(core_.aside & aside::kept) || status == Status::in_progress || status == Status::no_resource) return status;
+    if (completion) kept_.push_back({.completion = completion, .status = status, .flushed = &channel});
     return Status::in_progress;
+}
+
+std::vector<Beside::KeptFlush> Beside::kept_flushes() {
+    std::vector<KeptFlush> flushes;
+    for (Kept& one : kept_)
+        if (one.flushed) flushes.push_back({*one.flushed, one.completion});
+    return flushes;
+}
+
+// -- Sleep
+
+// For its sleep the program has asked for the event of the next completion, good or bad.
+void Beside::falls_asleep() {
+    if (!(sleep() & 1)) sleep_.fetch_add(1, std::memory_order_release);
+    core_.aside |= aside::slept;
+}
+
+// Events tell of failed requests again. Those of requests that have failed before are taken here, so this progress
+// looks for them.
+void Beside::wakes_up() {
+    for (unsigned i = 0; i < core_.adapter_count; ++i) (void)core_.adapters[i].take_failure_events();
+    sleep_.fetch_add(1, std::memory_order_release);
+    for (unsigned i = 0; i < core_.adapter_count; ++i) (void)core_.adapters[i].tell_failures();
+    core_.alert = true;
 }
 
 } // namespace ucx_mp::channel

@@ -28,9 +28,16 @@ namespace {
 constexpr Nanos kGrace = 20'000'000;                         // so long posted requests may take to complete
 constexpr Nanos kFirstLook = 100'000, kMaxLook = 10'000'000; // pause between two looks, doubled each time
 
-Tag* tag_of(const Work& work) {
-    Completion* const completion = Beside::original(work.completion);
+Tag* tag_of(Completion* completion) {
+    completion = Beside::original(completion);
     return completion && completion->callback == Tag::fired ? static_cast<Tag*>(completion) : nullptr;
+}
+Tag* tag_of(const Work& work) { return tag_of(work.completion); }
+
+// The number of the user whose completion this is.
+std::uint32_t origin_of(Completion* completion) {
+    const Tag* const tag = tag_of(completion);
+    return !tag ? 0 : tag->cancel ? tag->cancel->number : tag->origin;
 }
 
 // True: the operation uses the caller's memory until it ends.
@@ -106,19 +113,22 @@ Status Cancels::join(std::uint32_t number, Completion* completion) {
 }
 
 void Cancels::end_flushes(const Channel& channel, std::uint32_t origin) {
+    const Channel* flushed = origin & kGone ? nullptr : &channel; // such a number has left its channel
     std::vector<Completion*> waiting;
-    const Channel* flushed = &channel;
-    if (origin & kGone) {
-        const auto cancel = std::ranges::find(list, origin, [](const auto& c) { return c->number; });
-        if (cancel == list.end()) return; // nothing is under way any more
+    for (const auto& [of, completion] : core_.progress.beside.kept_flushes())
+        if (completion && origin_of(completion) == origin && (!flushed || &of == flushed))
+            waiting.push_back(std::exchange(completion, nullptr));
+    if (const auto cancel = std::ranges::find(list, origin, [](const auto& c) { return c->number; });
+        cancel != list.end()) {
         flushed = (*cancel)->channel;
-        waiting = std::exchange((*cancel)->completions, {});
+        const std::vector<Completion*> its = std::exchange((*cancel)->completions, {});
+        waiting.insert(waiting.end(), its.begin(), its.end());
     }
-    for (Work* const first : flushed->moving.flushes)
-        for (Work* work = first; work; work = work->next) { // it stays until its epoch ends, without a completion
-            Tag* const tag = tag_of(*work);
-            if ((!tag ? 0 : tag->cancel ? tag->cancel->number : tag->origin) == origin)
-                waiting.push_back(std::exchange(tag ? tag->user : work->completion, nullptr));
+    for (unsigned epoch = 0; flushed && epoch < kEpochs; ++epoch)
+        for (Work* work = flushed->moving.flushes[epoch]; work; work = work->next) {
+            if (origin_of(work->completion) != origin) continue;
+            Tag* const tag = tag_of(*work); // the work stays until its epoch ends, without a completion
+            waiting.push_back(std::exchange(tag ? tag->user : work->completion, nullptr));
         }
     for (Completion* const completion : waiting) complete(completion, Status::canceled); // the user may do anything
 }
@@ -126,6 +136,13 @@ void Cancels::end_flushes(const Channel& channel, std::uint32_t origin) {
 Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* completion) {
     if (user & kGone) return join(user, completion);
     const std::uint32_t origin = std::exchange(user, kGone | ++gone);
+    for (const auto& [of, kept] : core_.progress.beside.kept_flushes()) {
+        if (!kept || &of != &channel || origin_of(kept) != origin) continue;
+        if (Tag* const mark = tag_of(kept))
+            mark->origin = user;
+        else
+            kept = tag(kept, user);
+    }
     auto made = std::make_unique<Cancel>();
     made->channel = &channel;
     made->number = user;
@@ -294,7 +311,9 @@ Completion* Interface::tag(Completion* user, std::uint32_t origin) { return core
 void Interface::untag(Completion* completion) { core_->cancels.untag(completion); }
 Status Interface::cancel(Channel& channel, std::uint32_t& origin, Completion* completion) {
     const Status status = core_->cancels.cancel(channel, origin, completion);
-    return core_->kept ? core_->progress.beside.behind_kept(status, completion) : status;
+    if (!(core_->aside & aside::kept) || status != Status::ok) return status;
+    Completion* const his = completion ? core_->cancels.tag(completion, origin) : nullptr;
+    return core_->progress.beside.behind_kept(status, his, channel);
 }
 void Interface::end_flushes(const Channel& channel, std::uint32_t origin) {
     core_->cancels.end_flushes(channel, origin);

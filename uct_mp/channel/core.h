@@ -91,7 +91,7 @@ struct Core {
     const std::uint32_t ring;                       // entries of Wiring::retained and Channel::early: bit_ceil(window)
     bool alert = false;                             // some path is not up, or something else is to be repaired
     std::uint8_t due = 0;                           // bits of due::
-    bool kept = false;                              // Progress::beside keeps messages or completions for the user
+    std::uint8_t aside = 0;                         // bits of aside::
     bool timed = false;                             // adapters that can are asked for timestamps of completions
     std::atomic<bool> attention{false}; // progress is to call Progress::attend(): mail, or a handshake under way
     const AmHandler* handlers;          // Beside exchanges them for a while

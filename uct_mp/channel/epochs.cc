@@ -279,7 +279,7 @@ namespace {
 // A function of its own, so that the usual flush saves no registers for it.
 [[gnu::noinline]] Status flush_unusual(Core& core, Channel& channel, Completion* completion) {
     const Status status = core.epochs.flush_any(channel, completion);
-    return core.kept ? core.progress.beside.behind_kept(status, completion) : status;
+    return core.aside ? core.progress.beside.behind_kept(status, completion, channel) : status;
 }
 } // namespace
 
@@ -290,7 +290,7 @@ Status Interface::flush(Channel& channel, Completion* completion) {
 }
 
 Status Interface::flush_all() {
-    Status result = core_->kept ? Status::in_progress : Status::ok;
+    Status result = core_->aside & aside::kept ? Status::in_progress : Status::ok;
     for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i) {
         Channel* channel = core_->directory.channels[i];
         if (channel->epochs_empty() && !channel->has_unread()) continue;

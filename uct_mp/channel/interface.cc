@@ -116,7 +116,7 @@ unsigned Interface::serve() {
 
 Status Interface::arm() {
     Core& m = *core_;
-    if (m.kept) return Status::busy;
+    if (m.aside & aside::kept) return Status::busy;
     m.observer->read_events(); // unread events would wake the sleeper at once, again and again
     if (!m.sender.acks_due.empty() || !m.epochs.pushes_due.empty() || !m.failures.list.empty() ||
         !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.directory.ending.empty() || m.observer->busy())
@@ -130,6 +130,7 @@ Status Interface::arm() {
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
     // A thread that sleeps makes few calls of progress(), which would otherwise watch the peers.
     if (const Nanos now = m.services.now(); now >= m.rounds.next_watch) m.observer->watch_peers(now);
+    if (m.config.recovery.thread) m.progress.beside.falls_asleep();
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];

@@ -122,6 +122,8 @@ public:
     virtual void watch_peers(Nanos now) = 0;     // looks for peers that acknowledge nothing, about every check_interval
     virtual void watch_paths(Nanos now) = 0;     // looks for paths on which nothing completes
     [[nodiscard]] virtual bool busy() const = 0; // true: progress() shall be called again
+    // True: something that a fault has broken is not whole again. The ordinary end of a channel is no fault.
+    [[nodiscard]] virtual bool recovers() const = 0;
     virtual void describe(Interface::Statistics& out) const = 0; // fills in history and RC counts
     virtual void describe(const Channel& channel, ChannelStatistics& out) const = 0;
     virtual void describe(const Channel& channel, std::vector<PathLook>& out) const = 0; // fills in failures

@@ -24,7 +24,7 @@ Progress::Progress(Core& core, const Config& config)
 unsigned Interface::progress() {
     Core& m = *core_;
     unsigned handed_out = 0;
-    if (m.kept) [[unlikely]]
+    if (m.aside) [[unlikely]]
         handed_out = m.progress.beside.hand_out(); // before anything else is polled
     return handed_out + m.progress.step();
 }
@@ -68,7 +68,8 @@ unsigned Progress::serve(unsigned n, bool look) {
         n += attend(n);
     if (core_.alert) [[unlikely]] {
         core_.observer->step();
-        if (core_.alert && core_.config.recovery.thread && !beside.active()) core_.events.recover_soon();
+        if (core_.alert && core_.config.recovery.thread && !beside.active() && core_.observer->recovers())
+            core_.events.recover_soon();
     }
     if (core_.recovery_steps) [[unlikely]]
         n += std::exchange(core_.recovery_steps, 0);

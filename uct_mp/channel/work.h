@@ -9,7 +9,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "uct_mp/channel/queues.h"
@@ -42,8 +42,8 @@ struct LocalPiece {
 };
 
 struct Work {
-    Work* next; // free list; pulled works; flushes of an epoch
-    Channel* channel;
+    Work* next;             // free list; pulled works; flushes of an epoch
+    Channel* channel;       // of an unused work anything
     Completion* completion; // may be null
     Buffer* bounce;         // given back at the end; may be null
     WorkKind kind;
@@ -69,35 +69,51 @@ public:
             grow();
         Work* work = free_;
         free_ = work->next;
-        ++in_use_;
+        ++taken_;
         return work;
     }
     [[nodiscard]] bool at_hand() const { return free_ != nullptr; } // get() needs no new memory
     void put(Work* work) {
-        --in_use_;
+        ++given_back_;
         work->next = free_;
         free_ = work;
     }
-    [[nodiscard]] std::uint32_t in_use() const { return in_use_; }
+    [[nodiscard]] std::uint32_t in_use() const { return taken_ - given_back_; }
+    [[nodiscard]] std::uint32_t taken() const { return taken_; } // calls of get(), ever; wraps
 
+    // A walk over all works, in parts. No work may be taken or put back between these.
+    class Walk {
+        friend WorkPool;
+        Work* unused_ = nullptr; // the next one of the free list
+        std::size_t next_ = 0;   // the next work, by its place in chunks_
+        bool begun_ = false;
+    };
+    // Calls `fn` for those that are in use among the next `most`. True: all have been seen.
+    template <class Fn> bool go_on(Walk& walk, std::size_t most, const Fn& fn) {
+        if (!std::exchange(walk.begun_, true)) walk.unused_ = free_;
+        for (; walk.unused_ && most; --most, walk.unused_ = walk.unused_->next) walk.unused_->channel = nullptr;
+        if (walk.unused_) return false;
+        for (const std::size_t end = chunks_.size() * kChunk; walk.next_ != end; ++walk.next_, --most) {
+            if (!most) return false;
+            if (Work& work = chunks_[walk.next_ / kChunk][walk.next_ % kChunk]; work.channel) fn(work);
+        }
+        return true;
+    }
     // Calls `fn` for each work that is in use. Slow: it looks at all works.
     template <class Fn> void for_each(const Fn& fn) {
-        std::unordered_set<const Work*> unused;
-        for (const Work* work = free_; work; work = work->next) unused.insert(work);
-        for (const auto& chunk : chunks_)
-            for (unsigned i = 0; i < kChunk; ++i)
-                if (!unused.contains(&chunk[i])) fn(chunk[i]);
+        Walk walk;
+        (void)go_on(walk, ~std::size_t{0}, fn);
     }
 
 private:
     static constexpr unsigned kChunk = 64;
     [[gnu::noinline]] void grow() {
         chunks_.emplace_back(new Work[kChunk]);
-        in_use_ += kChunk;
+        taken_ += kChunk;
         for (unsigned i = 0; i < kChunk; ++i) put(&chunks_.back()[i]);
     }
     Work* free_ = nullptr;
-    std::uint32_t in_use_ = 0;
+    std::uint32_t taken_ = 0, given_back_ = 0;
     std::vector<std::unique_ptr<Work[]>> chunks_;
 };
 

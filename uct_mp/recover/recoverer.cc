@@ -211,8 +211,11 @@ void Recoverer::step() {
     if (!core_.endings.leavers.empty()) core_.endings.judge_leavers();
     if (all_.demand.trim_due) all_.demand.trim();
     if (all_.jobs.jobs_wait()) job_runner_.run_jobs();
-    core_.alert = all_.failure.paths_away || !all_.failure.recovering.empty() || !all_.exchange.questions.empty() ||
-                  !core_.endings.leavers.empty() || !core_.directory.ending.empty();
+    core_.alert = recovers() || !core_.endings.leavers.empty() || !core_.directory.ending.empty();
+}
+
+bool Recoverer::recovers() const {
+    return all_.failure.paths_away || !all_.failure.recovering.empty() || !all_.exchange.questions.empty();
 }
 
 void Recoverer::read_rails() {

@@ -57,6 +57,7 @@ public:
     void watch_peers(Nanos now) override;
     void watch_paths(Nanos now) override;
     [[nodiscard]] bool busy() const override;
+    [[nodiscard]] bool recovers() const override;
     void describe(channel::Interface::Statistics& out) const override;
     void describe(const Channel& channel, channel::ChannelStatistics& out) const override;
     void describe(const Channel& channel, std::vector<channel::PathLook>& out) const override;

@@ -15,10 +15,12 @@
 namespace ucx_mp::face {
 
 namespace {
-constexpr std::uint64_t kFault = std::uint64_t{1} << 32; // of epoll_event.data; the descriptor is below
+// Bits of epoll_event.data; the descriptor is below.
+constexpr std::uint64_t kFault = std::uint64_t{1} << 32, kFailedSend = std::uint64_t{1} << 33;
 // Between two looks at a program that makes calls: doubled. It recovers by itself then, and is not held up.
 constexpr Nanos kFirstPause = 1'000'000, kLongestPause = 16'000'000;
-constexpr Nanos kGap = 50'000; // at least, between two turns
+constexpr Nanos kGap = 50'000;        // at least, between two turns
+constexpr Nanos kToWake = 10'000'000; // that a sleeper has for its first progress
 
 // Some are watched already.
 bool add(int to, int fd, std::uint32_t events, std::uint64_t data) {
@@ -59,8 +61,11 @@ bool Background::watch_faults() {
     std::vector<int> fds = beside.fault_fds();
     fds.push_back(services_->recover_fd());
     for (const int fd : beside.hearsay_fds()) fds.push_back(fd);
-    return std::ranges::all_of(
-        fds, [this](int fd) { return add(fd_, fd, EPOLLIN | EPOLLET, static_cast<std::uint64_t>(fd) | kFault); });
+    const auto watch_all = [this](const std::vector<int>& of, std::uint64_t kind) {
+        return std::ranges::all_of(
+            of, [=, this](int fd) { return add(fd_, fd, EPOLLIN | EPOLLET, static_cast<std::uint64_t>(fd) | kind); });
+    };
+    return watch_all(fds, kFault) && watch_all(beside.failure_fds(), kFailedSend);
 }
 
 void Background::close() {
@@ -82,20 +87,43 @@ void Background::serve(int, ucs_event_set_types_t, void* arg) {
 
 bool Background::fault_was_told() {
     epoll_event ready[16];
-    bool told = false;
-    for (int n = epoll_wait(fd_, ready, std::size(ready), 0); n > 0;) told |= (ready[--n].data.u64 & kFault) != 0;
-    return told;
+    std::uint64_t told = 0;
+    const channel::Beside& beside = channel::beside(*core_);
+    const std::uint32_t before = beside.sleep();
+    for (int n = epoll_wait(fd_, ready, std::size(ready), 0); n > 0;) told |= ready[--n].data.u64;
+    const std::uint32_t sleep = beside.sleep();
+    if (!(told & kFailedSend) || (told & kFault)) return (told & kFault) != 0;
+    // The first event of a sleep may be of a good request. So may the first one behind it, since nothing takes back
+    // what the sleeper has asked its adapters for.
+    const bool first = std::exchange(sleep_, sleep) != sleep;
+    if (before == sleep && !(sleep & 1) && !first) return true;
+    if (!sleeper_until_) sleeper_until_ = services_->now() + kToWake;
+    return false;
+}
+
+bool Background::sleeper_stays_away(Nanos now) {
+    if (!sleeper_until_ || now < sleeper_until_) return false;
+    sleeper_until_ = 0;
+    return channel::beside(*core_).sleep() == sleep_;
 }
 
 // A program that has made no call since the last look is outside, most likely: only then the turn is asked for.
 void Background::recover(bool told) {
     const Nanos now = services_->now();
-    if (told) {
+    if (told || sleeper_stays_away(now)) {
         due_ = now;
         pause_ = kFirstPause;
     }
-    if (!due_ || now < due_) return;
+    if (due_ && now >= due_) ask_for_turn(now);
+    const Nanos next = due_ && sleeper_until_ ? std::min(due_, sleeper_until_) : due_ + sleeper_until_;
+    if (std::exchange(timer_at_, next) == next) return;
+    services_->cancel_in_background(std::exchange(timer_, 0));
+    if (next) timer_ = services_->at_in_background(next, [this] { timer_ = timer_at_ = 0; });
+}
+
+void Background::ask_for_turn(Nanos now) {
     channel::Beside& beside = channel::beside(*core_);
+    sleeper_until_ = 0;
     turn::Words words(beside.turn);
     const std::uint64_t calls = words.calls(), before = std::exchange(seen_, calls);
     std::optional<turn::Taken> taken;
@@ -112,8 +140,6 @@ void Background::recover(bool told) {
         due_ = now + pause_;
         pause_ = std::min(2 * pause_, kLongestPause);
     }
-    services_->cancel_in_background(std::exchange(timer_, 0));
-    if (due_) timer_ = services_->at_in_background(due_, [this] { timer_ = 0; });
 }
 
 } // namespace ucx_mp::face

@@ -3,7 +3,8 @@
 //
 // It recovers as well while the program makes no call. Whoever tells of a fault wakes it: a failed send, a port, an
 // adapter, the peer, or progress that has begun to recover. Then it asks for a turn (host/turn.h), again and again
-// while the program is inside, and takes turns until there is nothing more to be done.
+// while the program is inside, and takes turns until there is nothing more to be done. A program that sleeps is woken
+// by its own events, also by those of failed sends. It has some milliseconds to look.
 #pragma once
 
 #include "uct_mp/channel/interface.h"
@@ -27,16 +28,23 @@ public:
 private:
     static void serve(int id, ucs_event_set_types_t events, void* self);
     [[nodiscard]] bool fault_was_told();
+    [[nodiscard]] bool sleeper_stays_away(Nanos now);
     void recover(bool told);
+    void ask_for_turn(Nanos now);
 
     channel::Interface* core_ = nullptr;
     UcxServices* services_ = nullptr;
     int fd_ = -1; // the async thread waits for it
     bool recovers_ = false;
     Nanos due_ = 0; // when it asks for a turn; 0: it need not
+    // An event came that the program may have asked for when it slept: it looks. If it has not until then, the thread
+    // does.
+    Nanos sleeper_until_ = 0; // 0: none came
+    std::uint32_t sleep_ = 0; // Beside::sleep() at the last such event
     Nanos pause_ = 0;
     std::uint64_t seen_ = 0;    // mp_turn_t::calls at the last look: a program that has made none since is outside
-    Services::Timer timer_ = 0; // for due_
+    Services::Timer timer_ = 0; // for both times
+    Nanos timer_at_ = 0;
 };
 
 } // namespace ucx_mp::face

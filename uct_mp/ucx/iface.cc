@@ -266,7 +266,8 @@ template unsigned Iface::progress<false>(void* iface);
 template unsigned Iface::progress<true>(void* iface);
 
 unsigned Iface::progress_rarely() {
-    unsigned count = services_.run_timers();
+    unsigned count = channel::beside(*core_).hand_out(); // older than what timers and requests that wait call for
+    count += services_.run_timers();
     if (attention_.load(std::memory_order_relaxed)) count += attend();
     return count + core_->progress();
 }

@@ -10,7 +10,11 @@
 #include <atomic>
 #include <boost/test/data/test_case.hpp>
 #include <memory>
+#include <mutex>
 #include <thread>
+
+#include "uct_mp/channel/core.h"
+#include "uct_mp/ucx/iface.h"
 
 using namespace uct_test;
 
@@ -50,6 +54,11 @@ struct Side {
         return true;
     }
     void progress() { uct_worker_progress(domain.worker); }
+    [[nodiscard]] std::uint64_t turns() {
+        ucx_mp::channel::Interface& core = ucx_mp::face::Iface::of(iface.iface).core();
+        const std::lock_guard lock(core.core().services);
+        return ucx_mp::channel::beside(core).turns;
+    }
 };
 
 // In one process the adapters' own loops must not save what the links lose.
@@ -144,6 +153,35 @@ BOOST_DATA_TEST_CASE(a_sleeper_is_woken, each_transport, transport) {
         (void)two.until([] { return false; }, kSome);
     }
     BOOST_TEST(two.wrong() == 0u);
+}
+
+// Its own sends wake a program that sleeps, and nothing is wrong: the thread leaves it alone.
+BOOST_DATA_TEST_CASE(a_sleeper_whose_sends_complete, each_transport, transport) {
+    Two two(transport);
+    constexpr std::size_t kBytes = 1 << 16;
+    std::vector<std::uint8_t> from(kBytes, 3), to(kBytes);
+    const Memory source(two.a->domain, from.data(), kBytes), target(two.b->domain, to.data(), kBytes);
+    uct_iface_h iface = two.a->iface.iface;
+    int fd = -1;
+    BOOST_REQUIRE(uct_iface_event_fd_get(iface, &fd) == UCS_OK);
+    (void)two.until([] { return false; }, kSome);
+    const std::uint64_t before = two.a->turns();
+    unsigned slept = 0;
+    const auto arm = [&] { return uct_iface_event_arm(iface, UCT_EVENT_RECV | UCT_EVENT_SEND_COMP) == UCS_OK; };
+    for (unsigned round = 0; round < 20; ++round) {
+        BOOST_REQUIRE(two.until(arm));
+        Done done; // begun only now, so that the event comes
+        uct_iov_t iov{from.data(), kBytes, source.handle, 0, 1};
+        BOOST_REQUIRE(uct_ep_put_zcopy(two.a->ep, &iov, 1, reinterpret_cast<std::uint64_t>(to.data()), target.key.rkey,
+                                       &done) == UCS_INPROGRESS);
+        pollfd polled{fd, POLLIN, 0};
+        slept += poll(&polled, 1, int(kMuch * 1000)) == 1;
+        BOOST_REQUIRE(two.until([&] { return done.fired; }));
+        BOOST_REQUIRE(two.until(arm));
+        (void)poll(&polled, 1, 25); // the thread would have its turn now
+    }
+    BOOST_TEST(slept == 20u);
+    BOOST_TEST(two.a->turns() - before < slept / 4); // it has a few where this program gets no processor for long
 }
 
 // Both work while ports come and go, with pauses in which the thread has its turn.

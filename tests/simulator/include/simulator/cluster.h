@@ -151,7 +151,7 @@ public:
         if (closed() || asleep) return false;
         if (computing_) return background_ && beside();
         bool any = false;
-        while (!busy() && (resume() | services_.run_due() | advance() | own_turn())) any = true;
+        while (!busy() && (resume() | hand_out() | services_.run_due() | advance() | own_turn())) any = true;
         return any;
     }
 
@@ -165,11 +165,12 @@ private:
     bool beside() {
         bool any = services_.run_background() | (iface_->serve() != 0);
         if (!recovers_) return any;
-        bool told = channel::beside(*iface_).fault_is_told() || iface_->core().alert;
-        for (const int fd : channel::beside(*iface_).fault_fds()) {
-            pollfd polled{fd, POLLIN, 0};
-            told |= poll(&polled, 1, 0) > 0;
-        }
+        bool told = channel::beside(*iface_).fault_is_told() || iface_->core().observer->recovers();
+        for (const auto& fds : {channel::beside(*iface_).fault_fds(), channel::beside(*iface_).failure_fds()})
+            for (const int fd : fds) {
+                pollfd polled{fd, POLLIN, 0};
+                told |= poll(&polled, 1, 0) > 0;
+            }
         if (!told && !recovering_) return any;
         const auto [found, next] = channel::beside(*iface_).recover([this] { return unsigned{services_.run_due()}; });
         recovering_ = next != 0;
@@ -177,6 +178,7 @@ private:
         recovery_timer_ = services_.at_in_background(next, [this] { recovery_timer_ = 0; });
         return any | (found != 0);
     }
+    bool hand_out() { return channel::beside(*iface_).hand_out() != 0; } // as UCX's face does, before timers
     bool own_turn() { return on_turn && !busy() && on_turn(); }
     bool advance() {
         const bool any = iface_->progress() != 0;
