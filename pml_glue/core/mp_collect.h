@@ -84,12 +84,13 @@ typedef struct mp_group_config {
     size_t eager;       /* bytes of an all-to-all's block that is sent without being asked for; fewer among
                            many ranks: 8 MiB of all blocks for one rank, in all operations under way */
     /* How many messages a round of a barrier, an all-gather or a small allreduce has (core/plan/rounds.h): ns that a
-     * message is on its way, and that processors spend on one. latency 0: one; adapters put parts only then. */
+     * message is on its way, and that processors spend on one. latency 0: one; adapters put parts only then. If a
+     * member gives 0 for its engine's sake, all have to. overhead may differ where latency is 0. */
     uint32_t latency, overhead;
     uint32_t digest; /* of whatever else decides */
     size_t memory;   /* bytes of messages that come before their operation is called here, of all groups; may differ */
     unsigned peers;  /* blocks of an all-to-all that are asked for, and that are put, at a time; may differ */
-    mp_engine_t engine; /* may differ */
+    mp_engine_t engine; /* may differ, if latency does not */
     unsigned after;     /* operations until there are such queues; may differ */
 } mp_group_config_t;
 

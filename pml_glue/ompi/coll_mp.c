@@ -180,16 +180,18 @@ static int component_register(void) {
     mca_coll_mp_component.latency = 1000;
     parameter("latency",
               "ns that a small message is on its way. With coll_mp_overhead it decides how many messages of a barrier, "
-              "allgather or small allreduce are under way at a time: more where the way is long. 0: one",
+              "allgather or small allreduce are under way at a time: more where the way is long. 0: one, and so where "
+              "coll_mp_engine is not host. At most 1000000",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.latency);
     mca_coll_mp_component.overhead = 200;
-    parameter("overhead", "ns that processors spend on a small message; at most 1000000, as coll_mp_latency",
+    parameter("overhead", "ns that processors spend on a small message; at most 1000000",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.overhead);
     mca_coll_mp_component.engine_name = "host";
     parameter(
         "engine",
         "Who sends what small barriers, bcasts, allgathers, allreduces and scatters need: host; adapter, where it "
-        "waits for data (UCX_MP_TASKS, mp_info --check); auto: the adapter if the operation does not block",
+        "waits for data (UCX_MP_TASKS, mp_info --check); auto: the adapter if the operation does not block. host at "
+        "all ranks or at none, unless coll_mp_latency is 0: ranks that differ say so in one line, and wait",
         MCA_BASE_VAR_TYPE_STRING, &mca_coll_mp_component.engine_name);
     mca_coll_mp_component.after = 8;
     parameter("after", "Operations of a communicator before it asks for queues that adapters execute",

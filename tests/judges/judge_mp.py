@@ -423,5 +423,5 @@ def mpirun_mp(session):
     check("Integrity check passed" in text and "Integrity check failed" not in text, "integrity check")
 
 
-group.add(mpi4py(2, env=preloaded("mp_rc")), "mpi4py_2_mp_rc", fabrics=("four-path",), seconds=400, long=True)
-group.add(mpi4py(4, env=preloaded("mp_dc")), "mpi4py_4_mp_dc", fabrics=("ideal",), seconds=400)
+group.add(mpi4py(2, env=preloaded("mp_rc")), "mpi4py_2_mp_rc", fabrics=("four-path",), seconds=400)
+group.add(mpi4py(4, env=preloaded("mp_dc")), "mpi4py_4_mp_dc", fabrics=("ideal",), seconds=400, long=True)

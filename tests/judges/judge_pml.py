@@ -91,7 +91,7 @@ for transport in TRANSPORTS:
         group.add(hpcc(ranks, rows, ranks // rows, env=environment(transport, **alone), launch=launch,
                        also=carried(transport)),
                   f"hpcc_{ranks}_{transport}", ("four-path",) if ranks == 4 else ("ideal",), seconds=260,
-                  # hpcc runs over both while links are pulled (faults_hpcc).
+                  # In every run over mp_rc here, and over mp_dc while links are pulled (faults_hpcc).
                   long=(transport == "mp_rc") != (ranks == 4) or ranks == 8)
     group.add(netpipe("-i", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
               f"netpipe_integrity_{transport}", ("ideal", "four-path"), seconds=60)
@@ -188,4 +188,4 @@ for transport in TRANSPORTS:
     for name, (ranks, job) in jobs.items():
         suite = name == "mpi4py"
         group.add(under_faults(transport, ranks, job, 0.3 if suite else 0.15, 4), f"faults_{name}_{transport}", ("four-path",),
-                  seconds=400 if suite else 260, long=transport == ("mp_dc" if suite or name.endswith("threads") else "mp_rc" if name in ("hpcc", "netpipe") else ""))
+                  seconds=400 if suite else 260, long=transport == ("mp_rc" if name == "hpcc" else "mp_dc" if name in ("mpi4py", "netpipe", "threads", "window_threads") else ""))

@@ -9,6 +9,7 @@
  */
 #include <mpi.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #if OMPI_MAJOR_VERSION < 5
 #include <mpi-ext.h>
 #define INIT(NAME) MPIX_##NAME##_init
@@ -265,6 +266,39 @@ static void ahead(void) {
     drop(&its);
 }
 
+static int* map(int* at, size_t bytes) {
+    void* const memory =
+        mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+    check(memory != MAP_FAILED && (!at || memory == at), "mmap");
+    return memory;
+}
+
+/* Buffers are other pages at each start, at the same addresses: whoever remembers what it has registered has to see
+ * that. */
+static void mapped_anew(void) {
+    const int count = kCounts[kCountCount - 1];
+    const size_t bytes = (size_t)ranks * (size_t)count * sizeof(int);
+    int *const out = map(NULL, bytes), *const in = map(NULL, bytes);
+    MPI_Request request;
+    INIT(Alltoall)(out, count, MPI_INT, in, count, MPI_INT, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    for (int number = 0; number < 12; number++) {
+        if (number % 4 != 3) { /* and sometimes they stay */
+            munmap(out, bytes), munmap(in, bytes);
+            map(out, bytes), map(in, bytes);
+        }
+        for (int i = 0; i < ranks * count; i++) out[i] = element(rank, i / count, number, i % count);
+        MPI_Start(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        for (int i = 0; i < ranks * count; i++)
+            if (in[i] != element(i / count, rank, number, i % count))
+                fail("%s: start %d, element %d is %d, not %d", rule, number, i, in[i],
+                     element(i / count, rank, number, i % count));
+        checks++;
+    }
+    MPI_Request_free(&request);
+    munmap(out, bytes), munmap(in, bytes);
+}
+
 /* More requests of one communicator than coll/mp numbers: later ones are Open MPI's. */
 static void many(void) {
     MPI_Comm comm;
@@ -293,9 +327,13 @@ int main(int argc, char** argv) {
     static const struct {
         const char* name;
         void (*check)(void);
-    } rules[] = {{"6.12 started again", again}, {"3.7.3 inactive", inactive},
-                 {"3.9 any order", any_order},  {"6.4.3 freed communicators", of_freed_communicators},
-                 {"6.12 ahead", ahead},         {"many", many}};
+    } rules[] = {{"6.12 started again", again},
+                 {"3.7.3 inactive", inactive},
+                 {"3.9 any order", any_order},
+                 {"6.4.3 freed communicators", of_freed_communicators},
+                 {"6.12 ahead", ahead},
+                 {"mapped anew", mapped_anew},
+                 {"many", many}};
     enum { kRules = sizeof rules / sizeof *rules };
     for (int i = 0; i < kRules; i++) {
         rule = rules[i].name;

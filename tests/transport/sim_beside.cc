@@ -263,6 +263,29 @@ BOOST_DATA_TEST_CASE(a_user_cancels_and_goes_before_he_is_told, kBoth, transport
     BOOST_TEST((flushed == 1 && cancelled == 1));
 }
 
+// He cancels between two turns, and his last operation ends in the second one: he is told by progress all the same.
+BOOST_DATA_TEST_CASE(what_a_user_cancels_ends_in_a_turn, kBoth, transport) {
+    constexpr std::size_t kBytes = 4 << 20;
+    Pair pair(transport, true);
+    auto from = pair.cluster.node(0).memory(kBytes), to = pair.cluster.node(1).memory(kBytes);
+    Channel& channel = pair.cluster.channel(0, 1);
+    auto& iface = pair.cluster.node(0).iface();
+    unsigned done = 0, cancelled = 0;
+    Counted put(done), cancel(cancelled);
+    const channel::Iov iov = from.iov(0, kBytes);
+    pair.cluster.world.select(0);
+    BOOST_REQUIRE((iface.put_zcopy(channel, &iov, 1, to.address(), to.keys, &put) == Status::in_progress));
+    pair.cluster.world.fault("port down 0:softhca_0:1");
+    pair.compute(0);
+    BOOST_REQUIRE(pair.cluster.until([&] { return pair.beside(0).turns > 1; }, kSoon));
+    BOOST_REQUIRE(pair.beside(0).kept == 0u);
+    std::uint32_t number = 0;
+    BOOST_REQUIRE((iface.cancel(channel, number, &cancel) == Status::in_progress));
+    BOOST_TEST(pair.cluster.until([&] { return pair.beside(0).kept > 0; }, kSoon));
+    BOOST_TEST((pair.cluster.node(0).computing() && done + cancelled == 0));
+    BOOST_TEST(pair.cluster.until([&] { return done && cancelled; }, 2 * kLong));
+}
+
 // Turns are short however many operations are under way.
 BOOST_DATA_TEST_CASE(thousands_of_operations, kBoth, transport) {
     constexpr std::size_t kBytes = 2000;

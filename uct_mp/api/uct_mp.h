@@ -91,7 +91,9 @@ enum {
 /* Fields are only ever added at the end. */
 typedef struct uct_mp_task_queue_attr {
     uint64_t posted, done; /* tasks: posted, and complete for certain */
-    int failed, dead;      /* an error, or its port has been down: end it; nothing leaves or arrives any more */
+    /* failed: an error, or its port has been down. End it: until then the adapter may go on when the port is up again.
+     * dead: nothing leaves or arrives any more. */
+    int failed, dead;
 } uct_mp_task_queue_attr_t;
 
 /*

@@ -12,7 +12,8 @@
 //   parked. Afterwards a side with too many connections parks some.
 // - A peer that computes does not answer. Others are asked after kAnswer. A channel that has waited for kPatience may
 //   have the place of the silent one.
-// - Nothing is parked here while our own program computes. Requests of peers that have waited for kAway may then use
+// - While our own program computes, only a turn beside it (beside.h) parks. Requests of peers that have waited for
+// kAway may then use
 //   up to twice the limit.
 //
 // Threads: the interface's, where not said otherwise. Slow path.

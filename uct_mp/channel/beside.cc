@@ -79,7 +79,8 @@ bool Beside::begin() {
     const bool more = std::exchange(taken_, works.taken()) != works.taken();
     const bool fewer = std::exchange(in_use_, works.in_use()) != works.in_use();
     if (more || (fewer && !all_have_)) all_have_ = false, walk_ = {};
-    if (!all_have_) all_have_ = works.go_on(walk_, kMostWorks, [this](Work& work) { stand_in_for(work); });
+    if (!all_have_)
+        all_have_ = works.in_use() == 0 || works.go_on(walk_, kMostWorks, [this](Work& work) { stand_in_for(work); });
     if (!all_have_) return false;
     handlers_ = std::exchange(core_.handlers, keepers_);
     active_ = true;
@@ -99,7 +100,7 @@ void Beside::end(unsigned found) {
 Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
     ++turns;
     const Nanos start = core_.services.now();
-    if (!begin()) return {0, start + kNext};
+    if (!begin()) return {0, core_.services.now() + kNext};
     unsigned found = 0; // events, too: a sleeper may have asked for them
     for (unsigned i = 0; i < core_.adapter_count; ++i) found += core_.adapters[i].take_failure_events();
     core_.observer->read_events();
@@ -168,7 +169,7 @@ void Beside::unpacked(void* arg, const void* data, std::size_t length) {
     ++stand_in.owner->kept;
 }
 
-Completion* Beside::original(Completion* completion) {
+Completion*& Beside::users(Completion*& completion) {
     return completion && completion->callback == completed ? static_cast<StandIn*>(completion)->user : completion;
 }
 
@@ -176,7 +177,10 @@ Completion* Beside::original(Completion* completion) {
 
 unsigned Beside::hand_out() {
     if (!core_.aside) return 0;
-    if (core_.aside & aside::slept) wakes_up();
+    // Taken first: a callback below may make progress, and then it is awake already.
+    const bool slept = core_.aside & aside::slept;
+    core_.aside &= aside::kept;
+    if (slept) wakes_up();
     kept_messages_ = 0;
     core_.recovery_steps += std::exchange(found_, 0); // whoever waits for room is woken after something has happened
     const std::size_t count = kept_.size();
@@ -196,7 +200,7 @@ unsigned Beside::hand_out() {
                 core_.receiver.release(core_.layout.buffer_of_message(one.data - kHeader));
         }
     }
-    core_.aside = kept_.empty() ? 0 : aside::kept;
+    core_.aside = static_cast<std::uint8_t>((core_.aside & aside::slept) | (kept_.empty() ? 0 : aside::kept));
     return static_cast<unsigned>(count);
 }
 
@@ -209,7 +213,7 @@ Status Beside::behind_kept(Status status, Completion* completion, const Channel&
 std::vector<Beside::KeptFlush> Beside::kept_flushes() {
     std::vector<KeptFlush> flushes;
     for (Kept& one : kept_)
-        if (one.flushed) flushes.push_back({*one.flushed, one.completion});
+        if (one.flushed) flushes.push_back({one.flushed, one.completion});
     return flushes;
 }
 

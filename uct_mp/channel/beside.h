@@ -11,7 +11,8 @@
 //
 // Callers: recover() is for the caller of Interface::serve(), with Config::background and RecoveryConfig::thread, while
 // the program is outside of every call and stays there (host/turn.h). These callers are UCX's async thread
-// (ucx/background.h), and the simulator for nodes that compute. The other functions are the program's. Slow path.
+// (ucx/background.h), and the simulator for nodes that compute. That thread calls the functions about descriptors and
+// sleep() as well. The other functions are the program's. Slow path.
 #pragma once
 
 #include <atomic>
@@ -71,12 +72,14 @@ public:
     [[nodiscard]] Status behind_kept(Status status, Completion* completion, const Channel& channel);
     // The completions of flushes that are kept. The caller may put another one there, or null: nobody is called then.
     struct KeptFlush {
-        const Channel& channel;
+        const Channel* channel; // to compare with: it may be gone
         Completion*& completion;
     };
     [[nodiscard]] std::vector<KeptFlush> kept_flushes(); // until the next call of anything here
     // The user's, if this is a stand-in.
-    [[nodiscard]] static Completion* original(Completion* completion);
+    [[nodiscard]] static Completion* original(Completion* completion) { return users(completion); }
+    // Where a work has the user's completion: in its stand-in, if it has one.
+    [[nodiscard]] static Completion*& users(Completion*& completion);
 
     // Whose turn it is, for recover() and the program: whoever calls recover() takes it.
     mp_turn_t turn{};
@@ -91,7 +94,7 @@ private:
         UnpackFn unpack;  // get_bcopy: the user's
         void* arg;
         const Channel* flushed; // flush: its channel
-        StandIn* next;          // unused
+        StandIn* next;          // the next unused one
     };
     struct Kept {
         std::byte* data = nullptr; // a message, or what is to be unpacked

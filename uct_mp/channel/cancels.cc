@@ -116,7 +116,7 @@ void Cancels::end_flushes(const Channel& channel, std::uint32_t origin) {
     const Channel* flushed = origin & kGone ? nullptr : &channel; // such a number has left its channel
     std::vector<Completion*> waiting;
     for (const auto& [of, completion] : core_.progress.beside.kept_flushes())
-        if (completion && origin_of(completion) == origin && (!flushed || &of == flushed))
+        if (completion && origin_of(completion) == origin && (!flushed || of == flushed))
             waiting.push_back(std::exchange(completion, nullptr));
     if (const auto cancel = std::ranges::find(list, origin, [](const auto& c) { return c->number; });
         cancel != list.end()) {
@@ -137,7 +137,7 @@ Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* comple
     if (user & kGone) return join(user, completion);
     const std::uint32_t origin = std::exchange(user, kGone | ++gone);
     for (const auto& [of, kept] : core_.progress.beside.kept_flushes()) {
-        if (!kept || &of != &channel || origin_of(kept) != origin) continue;
+        if (!kept || of != &channel || origin_of(kept) != origin) continue;
         if (Tag* const mark = tag_of(kept))
             mark->origin = user;
         else
@@ -151,7 +151,11 @@ Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* comple
         Tag* mark = tag_of(work);
         if ((mark ? mark->origin : 0) != origin || (mark && mark->cancel))
             return; // a work that has a Cancel is an earlier user's, who may have had the same number
-        if (!mark) work.completion = mark = static_cast<Tag*>(tag(work.completion, origin));
+        if (!mark) {
+            // Inside a stand-in, so that a turn keeps what the last work's end calls.
+            Completion*& his = Beside::users(work.completion);
+            his = mark = static_cast<Tag*>(tag(his, origin));
+        }
         mark->cancel = made.get();
         if (!ucx_mp::failed(work.status)) work.status = Status::canceled;
         ++made->left;

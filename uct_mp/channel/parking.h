@@ -3,10 +3,9 @@
 //
 // - Against thrashing, a connection is kept until its first use, for Admission::kFresh at most. A peer that refuses is
 //   left alone for a while, which doubles. So does the pause before a busy connection is nudged again.
-// - Nothing is parked while our own program computes.
+// - While our own program computes, only a turn beside it (beside.h) parks.
 // - If a channel has had to wait lately, a victim is sought as soon as the last place is taken, so that the next one
-// need
-//   not wait.
+//   need not wait.
 //
 // The data path pays nothing. The use of a connection shows in sequence numbers and byte counts, which are read when a
 // victim is sought. Keepalive changes none of them.

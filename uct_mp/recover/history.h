@@ -1,6 +1,6 @@
 // The latest transitions of an interface's paths, for mp_info: a ring that forgets the oldest.
 //
-// Callers: Failure::note() adds, Recoverer::describe() reads.
+// Callers: Reports::note() adds, Recoverer::describe() reads.
 // Threads: the interface's.
 #pragma once
 

@@ -6,7 +6,7 @@
 // one, the others in sum. Peers that share a port are taken for processes of one host, since a host's name is only the
 // peer's word (connect/names.h). Each path has a line at level info, but only the first sixteen within a second.
 //
-// Callers: Failure, Exchange, Replay, Migration, Liveness and RailEvents, when it happens.
+// Callers: Failure, Exchange, Replay, Migration, Liveness, RailEvents and Watchdog, when it happens.
 // Threads: the interface's. Slow path.
 #pragma once
 

@@ -229,7 +229,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         }
     }
     if (slowest < 1) { // a path that was slow once may be as fast as others again
-        const bool any = !commons_ || commons_->may_try(paths.now(), config_->probe_interval);
+        const bool any = !commons_ || commons_->may_try(paths.now(), config_->probe_interval, seed_);
         PathMask not_tried = 0;
         for (PathIndex i : each(paths.usable(d)))
             if (const Account& account = paths[i].of(d); account.relative == 1 || (!any && account.standing.known()))
@@ -237,7 +237,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         for (unsigned k = 0; k < shares.count; ++k) not_tried |= PathMask{1} << shares.path[k];
         const unsigned before = shares.count;
         try_stale(paths, not_tried, message, *config_, shares);
-        if (commons_ && shares.count > before) commons_->tried_at = paths.now();
+        if (commons_ && any && shares.count > before) commons_->tried_at = paths.now(), commons_->tried_by = seed_;
     }
     cut(shares, message.size, config_->alignment, plan);
     return Outcome::stripes;

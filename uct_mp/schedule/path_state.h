@@ -130,8 +130,10 @@ struct Commons {
     // as the others. One bad link is slow to many peers, and to try it for each of them would fill it. A new peer tries
     // at once what it has from `port`: it may be another peer's port that is slow.
     Nanos tried_at = 0;
-    [[nodiscard]] bool may_try(Nanos now, double interval) const {
-        return tried_at == 0 || static_cast<double>(now - std::min(now, tried_at)) > interval;
+    unsigned tried_by = 0; // by turn: then it is a later peer's turn, for some intervals
+    [[nodiscard]] bool may_try(Nanos now, double interval, unsigned peer) const {
+        const auto waited = static_cast<double>(now - std::min(now, tried_at));
+        return tried_at == 0 || waited > 4 * interval || (waited > interval && peer > tried_by);
     }
 };
 

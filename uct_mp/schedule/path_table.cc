@@ -223,7 +223,7 @@ void PathTable::compare(PathIndex at, Direction d) {
     // Routes of our port that were in use meanwhile had a part of its rate, whatever they can.
     const auto began = static_cast<Nanos>(static_cast<double>(account.sampled_at) - account.sample_service_ns);
     unsigned sharing = 0;
-    for (PathIndex i : each(usable(d)))
+    for (PathIndex i : each(usable(d) | PathMask{1} << at)) // it may be suspect, or spare, by now
         sharing += paths_[i].rail == paths_[at].rail &&
                    (i == at || paths_[i].of(d).in_flight > 0 || paths_[i].of(d).last_done > began);
     const double rate = account.sample_bytes / account.sample_service_ns * (shared_rails_ ? sharing : 1);
@@ -233,7 +233,8 @@ void PathTable::compare(PathIndex at, Direction d) {
     for (PathIndex i : each(usable(d))) {
         const Account& other = paths_[i].of(d);
         if (i == at || paths_[i].nominal_rate <= 0) continue;
-        if (other.standing.alone()) best[1] = std::max(best[1], other.standing.mean());
+        if (other.standing.alone() && other.standing.counts(account.sampled_at))
+            best[1] = std::max(best[1], other.standing.mean());
         if (other.sample_service_ns <= 0) continue;
         best[0] = std::max(best[0], other.standing.alone() ? 0 : other.standing.mean());
         const Nanos age = account.sampled_at - std::min(other.sampled_at, account.sampled_at);
@@ -246,10 +247,12 @@ void PathTable::compare(PathIndex at, Direction d) {
     double beside = 0;
     const bool recent = commons_ && commons_->pace[k].learn(account.pace, account.sampled_at, within, beside);
     const bool alone = count == 1;
-    if (alone && (!recent || (account.standing.known() && !account.standing.alone()))) return;
+    if (alone && (!recent || (!account.standing.alone() && account.standing.counts(account.sampled_at)))) return;
     if (!alone) beside = account.pace - fastest;
     Scatter& scatter = alone ? commons_->alone[k] : scatter_[k];
-    if (commons_ && account.relative < 1 && Standing::level(beside, best[alone], scatter)) commons_->tried_at = 0;
+    const bool was_tried = account.relative < 1 && account.standing.rested(account.sampled_at);
+    if (commons_ && was_tried && best[alone] > kNone && Standing::level(beside, best[alone], scatter))
+        commons_->tried_at = 0;
     account.standing.learn(beside, account.sampled_at, scatter, alone ? std::max(1U, commons_->turns) : 0);
     if (commons_ && !alone) commons_->port[paths_[at].rail][k].learn(beside, account.sampled_at, commons_->scatter[k]);
     account.relative = std::exp(account.standing.behind(best[alone], scatter));

@@ -66,7 +66,9 @@ struct PolicyConfig {
     double window_chunks = 2;              // chunks in flight per path beside rate x latency
     std::uint64_t pull_threshold = 524288; // default: bytes; below, one plan at once is cheaper
     double descriptor_cost = 100;          // default: ns that one more stripe costs, at least
-    double probe_interval = 25e6;          // ns after which a path not measured gets a piece to learn its rate again
+    // ns after which a path not measured gets a piece to learn its rate again. default: a process tries one in that
+    // time.
+    double probe_interval = 25e6;
 };
 
 } // namespace ucx_mp::schedule

@@ -18,11 +18,16 @@ bool Pace::learn(double y, std::uint64_t now, double within, double& beside) {
     return recent;
 }
 
+double Standing::faded(std::uint64_t now) const {
+    return now > at_ ? samples_ * std::exp2(-static_cast<double>(now - at_) / kHalfLife) : samples_;
+}
+
+bool Standing::rested(std::uint64_t now) const { return now > at_ && static_cast<double>(now - at_) > kHalfLife; }
+
 void Standing::learn(double y, std::uint64_t now, Scatter& scatter, unsigned peers) {
-    if (alone_ && peers == 0) *this = {};
+    if (alone_ != (peers > 0)) *this = {};
     alone_ = peers > 0;
-    const double faded = now > at_ ? samples_ * std::exp2(-static_cast<double>(now - at_) / kHalfLife) : samples_;
-    const double samples = std::min(kMemory, faded + 1), surprise = y - mean_;
+    const double samples = std::min(kMemory, faded(now) + 1), surprise = y - mean_;
     samples_ = static_cast<float>(samples);
     mean_ += surprise / samples;
     at_ = now;

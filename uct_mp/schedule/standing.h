@@ -45,10 +45,13 @@ private:
 class Standing {
 public:
     // `y`: see above. `peers`: 0 if it is beside other paths of the peer, else beside the samples of so many
-    // peers. The two do not mix: the first sample beside other paths ends what was learned without them.
+    // peers. The two do not mix: the first sample beside other paths ends what was learned without them, and one
+    // without them counts when what was learned beside them has faded.
     void learn(double y, std::uint64_t now, Scatter& scatter, unsigned peers = 0);
     [[nodiscard]] bool alone() const { return alone_; }
     [[nodiscard]] bool known() const { return samples_ > 0; }
+    [[nodiscard]] bool counts(std::uint64_t now) const { return faded(now) >= 0.5; }
+    [[nodiscard]] bool rested(std::uint64_t now) const; // for kHalfLife at least: what is learned now was a try
     [[nodiscard]] double mean() const { return mean_; }
     // How far the path is behind `best`, the largest mean, as far as it is believed: <= 0.
     [[nodiscard]] double behind(double best, const Scatter& scatter) const;
@@ -56,6 +59,7 @@ public:
     [[nodiscard]] static bool level(double y, double best, const Scatter& scatter);
 
 private:
+    [[nodiscard]] double faded(std::uint64_t now) const; // samples
     double mean_ = 0;
     float samples_ = 0;
     bool alone_ = false;

@@ -58,6 +58,7 @@ Status Queue::connect(const Half& peer) {
         return Status::io_error;
     }
     set(State::connected);
+    look_at_port(); // it may have gone down since the queue was made
     return Status::ok;
 }
 

@@ -97,7 +97,7 @@ bool Background::fault_was_told() {
     // what the sleeper has asked its adapters for.
     const bool first = std::exchange(sleep_, sleep) != sleep;
     if (before == sleep && !(sleep & 1) && !first) return true;
-    if (!sleeper_until_) sleeper_until_ = services_->now() + kToWake;
+    if (first || !sleeper_until_) sleeper_until_ = services_->now() + kToWake;
     return false;
 }
 

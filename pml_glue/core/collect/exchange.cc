@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "pml_glue/core/collect/group.h"
 
@@ -46,7 +47,8 @@ void Group::renew_memory(GroupOperation& operation) {
             Endpoint& endpoint = *members_[rank]->endpoint;
             const mp_data_t data = shown.open(&shown, rank, sends);
             Memory* spare = endpoint.register_memory(data.buffer, data.bytes);
-            if (!spare || !same_key(endpoint, *its, spare)) {
+            // Nobody has been told of what is only read here.
+            if (!spare || sends || !same_key(endpoint, *its, spare)) {
                 std::swap(*its, spare);
                 if (!sends) kept.told = false;
             }
@@ -283,11 +285,12 @@ void Exchange::start(Block& block, const Early& question) {
     if (block.data.convertor || header.key_bytes == 0) return;
     KeptBlock once, &its = group_.kept_.empty() ? once : group_.kept_[block.rank];
     if (header.key_bytes == endpoint.limits().key_bytes) { // the first one, or of memory that is mapped anew
-        if (its.key) endpoint.release_key(its.key);
+        if (RemoteKey* const old = std::exchange(its.key, nullptr)) endpoint.release_key(old);
         its.key = endpoint.unpack_key(question.message.data() + sizeof header);
         its.address = header.address;
     }
-    if (its.key && !its.out) its.out = endpoint.register_memory(block.data.buffer, block.total);
+    if (!its.key) return; // a key that is none, or no memory: the block goes in pieces
+    if (!its.out) its.out = endpoint.register_memory(block.data.buffer, block.total);
     block.key = its.key;
     block.address = its.address;
     block.memory = its.out;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "pml_glue/core/collect/group.h"
 
@@ -69,6 +70,10 @@ bool Stripes::put_block(std::uint32_t rank) {
         pair.from = pair.until = kNever;
         pair.lanes.clear();
         pause(pair, false);
+        if (std::exchange(pair.stale, false)) { // unmapped pages
+            pair.in_memory.reset();
+            pair.out_memory.reset();
+        }
     }
     const bool asks = group_.config_.rank < rank && start_ > 0;
     if (asks && pair.stage == Stage::none && pair.fits && start_ >= pair.next) ask(pair);

@@ -31,6 +31,11 @@ void Stripes::know(std::uint32_t rank, Pair& pair) {
 
 void Stripes::renew_memory() {
     for (Pair& pair : pairs_) {
+        if (pair.lanes.empty()) { // nothing uses it
+            pair.in_memory.reset();
+            pair.out_memory.reset();
+            continue;
+        }
         const auto holds = [this](const std::unique_ptr<TaskMemory>& before, const mp_data_t& data) {
             if (!before) return true;
             const auto now = port_.expose(data.buffer, data.bytes);

@@ -3,6 +3,8 @@
 #define BOOST_TEST_MODULE schedule_many_peers
 #include <boost/test/unit_test.hpp>
 
+#include <array>
+#include <cmath>
 #include <deque>
 #include <random>
 
@@ -110,6 +112,51 @@ BOOST_AUTO_TEST_CASE(a_link_that_is_mended_is_used_again_by_all) {
     world.rounds(300);
     world.rounds(24);
     BOOST_TEST(world.on_slow > 24 * kEach / 2);
+}
+
+// A try is measured beside the route that carries the rest. That fades, and then the link is found once more.
+BOOST_AUTO_TEST_CASE(a_link_that_was_mended_is_found_again) {
+    World world;
+    world.rounds(20);
+    world.link_is_slow = false;
+    world.rounds(300);
+    world.link_is_slow = true;
+    world.rounds(40);
+    world.rounds(24);
+    BOOST_TEST(world.on_slow < 24 * kEach / 2);
+}
+
+// Peers take turns, also if the first one would always be in time.
+BOOST_AUTO_TEST_CASE(each_peer_tries_in_its_turn) {
+    Commons commons;
+    const double interval = 25e6;
+    std::array<unsigned, 3> tries{};
+    for (Nanos now = 1; now < 3'000'000'000; now += 30'000'000)
+        for (unsigned peer = 0; peer < tries.size(); ++peer)
+            if (commons.may_try(now, interval, peer)) {
+                ++tries[peer];
+                commons.tried_at = now;
+                commons.tried_by = peer;
+            }
+    BOOST_TEST(tries[0] > 10u);
+    BOOST_TEST(tries[1] > 10u);
+    BOOST_TEST(tries[2] > 10u);
+}
+
+// What completes on a path that is not used any more is a sample, too.
+BOOST_AUTO_TEST_CASE(a_path_that_is_not_usable_completes) {
+    Commons commons;
+    Peer peer("default", routes_of_a_port(), 0, &commons);
+    Nanos now = 1'000'000;
+    for (int i = 0; i < 8; ++i, now += 100'000) {
+        BOOST_REQUIRE(peer.put(kSize, TrafficHint::none, now) == Outcome::stripes);
+        if (i == 0) BOOST_REQUIRE(peer.scheduler.set_state(peer.plan.stripes[0].path, PathState::suspect));
+        for (unsigned k = 0; k < peer.plan.count; ++k) peer.done(k, now, now + 2000 + peer.plan.stripes[k].length);
+    }
+    for (unsigned i = 0; i < kRoutes; ++i) BOOST_TEST(std::isfinite(peer.path(i).of(Direction::write).relative));
+    double beside = 0;
+    (void)commons.pace[0].learn(-1, now, 1e9, beside);
+    BOOST_TEST(std::isfinite(beside));
 }
 
 // Else all messages of a program's first round meet on the same part of the fabric.

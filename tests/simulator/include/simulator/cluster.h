@@ -151,7 +151,13 @@ public:
         if (closed() || asleep) return false;
         if (computing_) return background_ && beside();
         bool any = false;
-        while (!busy() && (resume() | hand_out() | services_.run_due() | advance() | own_turn())) any = true;
+        for (bool some = true; some && !busy(); any = any || some) {
+            some = resume();
+            some |= hand_out() != 0; // before timers
+            some |= services_.run_due() != 0;
+            some |= advance() != 0;
+            some |= own_turn();
+        }
         return any;
     }
 
