@@ -149,13 +149,15 @@ BOOST_AUTO_TEST_CASE(a_path_that_is_not_usable_completes) {
     Peer peer("default", routes_of_a_port(), 0, &commons);
     Nanos now = 1'000'000;
     for (int i = 0; i < 8; ++i, now += 100'000) {
-        BOOST_REQUIRE(peer.put(kSize, TrafficHint::none, now) == Outcome::stripes);
+        const Message message{.size = kSize, .kind = MessageKind::put, .now = now, .open = 4, .descriptor_time = kDear};
+        BOOST_REQUIRE(peer.scheduler.plan(message, peer.plan) == Outcome::stripes);
+        BOOST_REQUIRE(peer.plan.count == 1u);
         if (i == 0) BOOST_REQUIRE(peer.scheduler.set_state(peer.plan.stripes[0].path, PathState::suspect));
-        for (unsigned k = 0; k < peer.plan.count; ++k) peer.done(k, now, now + 2000 + peer.plan.stripes[k].length);
+        peer.done(0, now, now + 2000 + kSize);
     }
     for (unsigned i = 0; i < kRoutes; ++i) BOOST_TEST(std::isfinite(peer.path(i).of(Direction::write).relative));
     double beside = 0;
-    (void)commons.pace[0].learn(-1, now, 1e9, beside);
+    (void)commons.pace[unsigned(Direction::write)].learn(-1, now, 1e9, beside);
     BOOST_TEST(std::isfinite(beside));
 }
 
