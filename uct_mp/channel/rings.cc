@@ -282,7 +282,7 @@ bool Rings::may_sleep() {
     return polled_.empty() || now - first_wish_ >= kPatience;
 }
 
-bool Rings::asleep() const { return core_.services.now() < awake_at_ || (core_.progress.beside.sleep() & 1); }
+bool Rings::asleep() const { return core_.services.now() < awake_at_ || (core_.aside & aside::slept) != 0; }
 
 Nanos Rings::next_look() const { return polled_.empty() ? 0 : core_.services.now() + kAsleep; }
 
