@@ -93,7 +93,7 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
     if (kind == wire::kQueue) return on_queue(group, name, data, length);
     if (kind == wire::kLane) return on_lane(group, name, data, length);
     if (kind == wire::kStripe) return on_stripe(group, name, data, length);
-    if (!group && was_freed(name.context)) { // a request: its members have all they need
+    if (!group && (was_freed(name.context) || was_declined(name.context))) { // nobody here needs it
         if (kind == wire::kReady) refuse(data);
         return;
     }
@@ -294,11 +294,11 @@ void Groups::forget(EarlyList& list) {
     }
 }
 
-EarlyList Groups::strangers_of(std::uint32_t context) {
+EarlyList Groups::strangers_of(std::uint32_t context, std::uint32_t mask) {
     EarlyList its, others;
     while (Early* const one = strangers_.first) {
         strangers_.first = one->next;
-        const bool is = wire::unpack(first_word(one->message.data())).context == context;
+        const bool is = (wire::unpack(first_word(one->message.data())).context & mask) == context;
         (is ? its : others).add(*one);
     }
     strangers_ = others;
