@@ -51,7 +51,7 @@ void Group::lose(std::uint64_t process) {
     tell_broken();
     for (Slot& slot : slots_) {
         if (!slot.operation) continue;
-        slot.operation->waiting = false; // what comes now does not list it again
+        slot.operation->awaited = 0; // what comes now does not list it again
         if (!slot.operation->listed) all_.list(*slot.operation);
     }
     while (GroupOperation* const operation = first_) {
@@ -161,6 +161,17 @@ void Groups::waits_for(std::vector<Peer*>& peers) {
     });
 }
 
+namespace {
+// The action that an operation has come to; of takes the first one whose part is not here.
+const Action* missing_of(const GroupOperation& operation) {
+    const auto& actions = operation.plan->plan.actions;
+    std::size_t at = operation.at;
+    while (at < actions.size() && actions[at].what == Action::What::take && operation.arrived >> actions[at].edge & 1)
+        ++at;
+    return at < actions.size() ? &actions[at] : nullptr;
+}
+} // namespace
+
 void Group::waits_for(std::vector<Peer*>& peers) {
     for (const Slot& slot : slots_) {
         GroupOperation* const operation = slot.operation;
@@ -173,8 +184,8 @@ void Group::waits_for(std::vector<Peer*>& peers) {
         Peer* peer = nullptr;
         if (operation->plan->shape.triggered) {
             if (const Action* const missing = triggered_->waits_for(*operation)) peer = connect(missing->partner);
-        } else if (operation->at < operation->plan->plan.actions.size()) {
-            peer = partner(*operation);
+        } else if (const Action* const missing = missing_of(*operation)) {
+            peer = connect(missing->partner);
         }
         if (peer) peers.push_back(peer);
     }

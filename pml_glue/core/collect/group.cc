@@ -165,7 +165,8 @@ void Group::start(GroupOperation& operation) {
         one.exchange = nullptr;
         one.stage = Stage::queued;
         one.inserted = inserted;
-        one.listed = one.waiting = false;
+        one.listed = false;
+        one.awaited = 0;
         one.error = MP_OK;
         one.shown.complete = false;
         ++open_;

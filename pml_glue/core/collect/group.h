@@ -13,6 +13,7 @@
 // others are told of these once.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,20 @@ struct KeptPlan {
     unsigned users = 0;
     std::uint64_t used = 0; // when last, in operations
 };
+
+// Most blocks are of one or two words.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+    constexpr std::size_t kWord = sizeof(std::uint64_t);
+    if (bytes < kWord || bytes > 2 * kWord) {
+        if (bytes) std::memcpy(to, from, bytes);
+        return;
+    }
+    std::uint64_t first, last;
+    std::memcpy(&first, from, kWord);
+    std::memcpy(&last, from + bytes - kWord, kWord);
+    std::memcpy(to, &first, kWord);
+    std::memcpy(to + bytes - kWord, &last, kWord);
+}
 
 // How an operation stands.
 enum class Stage : std::uint8_t {
@@ -65,6 +80,7 @@ struct GroupOperation {
     std::uint64_t number;
     std::uint64_t name;      // wire::pack() of its parts, without their edge
     std::uint64_t arrived;   // edges whose part is here
+    std::uint64_t awaited;   // those whose part its next actions take, and is not here; none: it does not wait
     std::uint64_t in_blocks; // edges of which a part has come
     std::byte* work;
     std::uint32_t at;   // the next action
@@ -73,7 +89,6 @@ struct GroupOperation {
     Stage stage;
     bool inserted; // a barrier of the group's own: its memory is the group's
     bool listed;   // progress() looks at it
-    bool waiting;  // for the part that its next action takes
     mp_error_t error;
     std::uint32_t got[kMostTakes]; // bytes of each part that comes in blocks: got_of()
     alignas(16) std::byte own[kOwn];
@@ -146,6 +161,7 @@ private:
     [[nodiscard]] Exchange& new_exchange(std::uint64_t number);
     void give_back_exchange(std::uint64_t number);
     // arrive.cc
+    void has_come(GroupOperation& operation, unsigned edge);
     [[nodiscard]] bool take(std::uint64_t bits, const std::byte* data, std::size_t length);
     void arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length);
     void place(GroupOperation& operation, const Arrival& arrival);
@@ -155,6 +171,7 @@ private:
     // operation.cc
     void advance(GroupOperation& operation);
     [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
+    [[nodiscard]] bool put_short(GroupOperation& operation, const Action& action, Peer* peer);
     [[nodiscard]] Posted post(GroupOperation& operation, const Action& action, Peer& peer);
     void finish(GroupOperation& operation);
     void end(GroupOperation& operation);
