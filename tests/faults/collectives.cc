@@ -1,6 +1,7 @@
 #include "collectives.h"
 
 #include <algorithm>
+#include <set>
 
 namespace ucx_mp::sim {
 
@@ -247,7 +248,10 @@ std::string Collectives::verdict() {
                 text += " " + std::to_string(under.call.number) + " (kind " + std::to_string(under.call.kind) + ")";
             text += member.active ? ", the persistent one\n" : "\n";
         }
-    if (const std::uint64_t dropped = count("dropped")) text += std::to_string(dropped) + " messages were dropped\n";
+    if (const std::uint64_t dropped = count("dropped")) {
+        text += std::to_string(dropped) + " messages were dropped\n";
+        for (const std::string& line : std::set(job_.reports.begin(), job_.reports.end())) text += line + "\n";
+    }
     return text;
 }
 
