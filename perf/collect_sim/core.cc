@@ -33,27 +33,27 @@ public:
         job_.on_completed = [](mp_request_t& request) {
             if (request.status.error != MP_OK) throw std::runtime_error("a message has failed");
         };
-        std::vector<std::uint64_t> names;
-        for (unsigned i = 0; i < o.ranks; ++i) names.push_back(i);
         for (unsigned i = 0; i < o.ranks; ++i) {
             mp_hooks_t hooks{};
             groups_.push_back(std::make_unique<glue::Groups>(job_[i].engine, job_[i].port, hooks));
             // As coll/mp has them by default.
-            group_.push_back(groups_[i]->create({.context = 5,
-                                                 .rank = i,
-                                                 .ranks = o.ranks,
-                                                 .processes = names.data(),
-                                                 .in_flight = 16,
-                                                 .small = 8192,
-                                                 .halving = 65536,
-                                                 .eager = 4096,
-                                                 .latency = o.latency,
-                                                 .overhead = o.overhead,
-                                                 .digest = 0,
-                                                 .memory = 64 << 20,
-                                                 .peers = 8,
-                                                 .engine = MP_ENGINE_HOST,
-                                                 .after = 8}));
+            group_.push_back(
+                groups_[i]->create({.context = 5,
+                                    .rank = i,
+                                    .ranks = o.ranks,
+                                    .process = [](const void*, std::uint32_t one) { return std::uint64_t{one}; },
+                                    .members = nullptr,
+                                    .in_flight = 16,
+                                    .small = 8192,
+                                    .halving = 65536,
+                                    .eager = 4096,
+                                    .latency = o.latency,
+                                    .overhead = o.overhead,
+                                    .digest = 0,
+                                    .memory = 64 << 20,
+                                    .peers = 8,
+                                    .engine = MP_ENGINE_HOST,
+                                    .after = 8}));
             const auto own = cluster_.node(i).on_turn;
             processes_.push_back(std::make_unique<Process>(cluster_, i));
             processes_[i]->progress = [this, i, own](bool) { return own() | (groups_[i]->progress() != 0); };

@@ -1,8 +1,6 @@
 // The C header of collective operations.
 #include "pml_glue/core/mp_collect.h"
 
-#include <exception>
-
 #include "pml_glue/core/core.h"
 #include "pml_glue/core/no_memory.h"
 
@@ -16,9 +14,9 @@ const Group& of(const mp_group_t* group) { return *reinterpret_cast<const Group*
 extern "C" {
 
 mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config) {
-    try {
-        return reinterpret_cast<mp_group_t*>(core->groups->create(*config));
-    } catch (const std::exception&) { return nullptr; }
+    Group* group = nullptr;
+    or_end("a communicator's collective operations", [&] { group = core->groups->create(*config); });
+    return reinterpret_cast<mp_group_t*>(group);
 }
 
 mp_group_t* mp_group_create_request(mp_group_t* communicator) {
@@ -28,8 +26,8 @@ mp_group_t* mp_group_create_request(mp_group_t* communicator) {
 }
 
 void mp_group_free(mp_group_t* group) { of(group).free(); }
-void mp_group_give_up(mp_group_t* request) {
-    or_end("the end of a persistent request", [&] { of(request).give_up(); });
+void mp_group_give_up(mp_group_t* group) {
+    or_end("saying that there is no memory", [&] { of(group).give_up(); });
 }
 
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes) {

@@ -58,7 +58,8 @@ struct mp_collective {
     void* user;
     /* MP_TRUNCATED: a member has sent another number of bytes. But two members of an alltoallv may wait for ever, if
      * only one has more than `eager` bytes for a block: the other one knows of no question. MP_FAILED: a member is
-     * gone. MP_BROKEN: members call different operations, or one has no room for what comes ahead of its calls. */
+     * gone. MP_BROKEN: members call different operations, or one has no memory for its part in them, or no room for
+     * what comes ahead of its calls. */
     mp_error_t error;
     bool complete;
 };
@@ -76,7 +77,8 @@ typedef enum mp_engine { MP_ENGINE_HOST, MP_ENGINE_AUTO, MP_ENGINE_ADAPTER } mp_
 
 typedef struct mp_group_config {
     uint32_t context, rank, ranks; /* the same context at all members, of no other group of any of them; 20 bits */
-    const uint64_t* processes;     /* of the ranks; copied */
+    uint64_t (*process)(const void* members, uint32_t rank); /* of a rank; asked while the group is made */
+    const void* members;
     /* The rest has to be the same at all members; else they hear of it (one line), and their operations wait. */
     unsigned in_flight; /* operations that are under way; further ones wait. 2 to 32 */
     size_t small;       /* bytes of all ranks' blocks together, or of a bcast: what is ours */
@@ -94,7 +96,8 @@ typedef struct mp_group_config {
     unsigned after;     /* operations until there are such queues; may differ */
 } mp_group_config_t;
 
-/* Null: no memory, or the configuration makes no sense. At least two ranks. No message is sent. */
+/* At least two ranks. Null: the configuration makes no sense; or there is no memory. Then operations of the group fail
+ * at all members with MP_BROKEN, and it is not made any more before mp_core_drop() of its context. */
 mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
 /* A group for one persistent request: its members create theirs of a communicator in one order, and start them in any.
  * Its operations have the same kind, root, bytes and memory, one after the other; sizes, places and convertors of an
@@ -103,8 +106,8 @@ mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
 mp_group_t* mp_group_create_request(mp_group_t* communicator);
 /* Operations of the caller's are complete. */
 void mp_group_free(mp_group_t* group);
-/* Instead, for a persistent request: this member cannot take part. Operations of it fail at all members. */
-void mp_group_give_up(mp_group_t* request);
+/* This member cannot take part: operations of the group fail at all members with MP_BROKEN. */
+void mp_group_give_up(mp_group_t* group);
 /* Whether an operation of this size is ours; all members get the same answer. */
 bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes);
 /* Whether an alltoall of this size needs `in` and `out`, which may be the same memory; else `size`, `open`, `close`. */

@@ -46,20 +46,20 @@ void mca_coll_mp_leave(mca_coll_mp_module_t* module) {
     mca_pml_mp_unlock();
 }
 
+static uint64_t process_of(const void* comm, uint32_t rank) {
+    const opal_process_name_t name =
+        ompi_group_get_proc_name(((const ompi_communicator_t*)comm)->c_local_group, (int)rank);
+    return mca_pml_mp_name(&name);
+}
+
 /* With the lock. */
 static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
-    const int ranks = ompi_comm_size(comm);
-    uint64_t* const processes = malloc(sizeof *processes * (size_t)ranks);
-    if (processes == NULL) return NULL;
-    for (int i = 0; i < ranks; i++) {
-        const opal_process_name_t name = ompi_group_get_proc_name(comm->c_local_group, i);
-        processes[i] = mca_pml_mp_name(&name);
-    }
     const mp_group_config_t config = {
         .context = mca_pml_mp_context(comm),
         .rank = (uint32_t)ompi_comm_rank(comm),
-        .ranks = (uint32_t)ranks,
-        .processes = processes,
+        .ranks = (uint32_t)ompi_comm_size(comm),
+        .process = process_of,
+        .members = comm,
         .in_flight = mca_coll_mp_component.in_flight,
         .small = mca_coll_mp_component.small,
         .halving = mca_coll_mp_component.halving,
@@ -72,7 +72,6 @@ static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t*
         .engine = mca_coll_mp_component.engine,
         .after = mca_coll_mp_component.after};
     module->group = mp_group_create(mca_pml_mp.core, &config);
-    free(processes);
     return module->group;
 }
 

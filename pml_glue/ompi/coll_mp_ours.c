@@ -12,7 +12,7 @@ typedef mca_coll_mp_call_t call_t;
 #define PARAMETERS(...) __VA_ARGS__
 
 /* Whether a call is ours; else the next component below has it. `result` is not OMPI_SUCCESS:
- * no component. One rank's failure to make a group must not decide, or others would wait. */
+ * no component. Without memory for a group no other component decides either: the core has told the members. */
 static bool is_ours(mca_coll_mp_module_t* module, ompi_communicator_t* comm, mp_collective_kind_t kind, size_t bytes,
                     int* result) {
     mp_group_t* group = module->group;
@@ -91,6 +91,7 @@ static int run(call_t* call, mca_coll_mp_module_t* module, ompi_communicator_t* 
 /* Calls that do not block: those that are over, for the next ones. With the lock. */
 static call_t* free_calls;
 
+/* Null: no memory. Then operations of the communicator fail at all members, who would wait for this one. */
 static call_t* new_call(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
     mca_pml_mp_lock();
     call_t* call = free_calls;
@@ -100,6 +101,7 @@ static call_t* new_call(mca_coll_mp_module_t* module, ompi_communicator_t* comm)
     if (OPAL_UNLIKELY(request == NULL || call == NULL)) {
         if (request != NULL) mca_pml_mp_release_request(request);
         free(call);
+        mp_group_give_up(module->group);
         mca_pml_mp_unlock();
         return NULL;
     }

@@ -42,10 +42,8 @@ static void free_call(mca_pml_mp_request_t* request) {
     mca_coll_mp_let_go(call);
     mca_coll_mp_release_types(call);
     if (mca_pml_mp.core != NULL) {
-        if (call->gives_up)
-            mp_group_give_up(call->group);
-        else
-            mp_group_free(call->group);
+        if (call->gives_up) mp_group_give_up(call->group);
+        mp_group_free(call->group);
         if (!mp_group_idle(call->module->group)) mca_coll_mp_keep(call->module, request->super.req_mpi_object.comm);
     }
     free(call->lists);
@@ -63,6 +61,7 @@ call_t* mca_coll_mp_new_persistent(mca_coll_mp_module_t* module, ompi_communicat
     if (!made && group != NULL) {
         *result = OMPI_ERR_OUT_OF_RESOURCE;
         mp_group_give_up(group); /* the others wait for us */
+        mp_group_free(group);
     }
     if (!made && request != NULL) mca_pml_mp_release_request(request);
     mca_pml_mp.free_collective = free_call;

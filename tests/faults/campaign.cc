@@ -41,7 +41,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.reliability.retry_count = 3;
     config.recovery.packet_numbers = options.packet_numbers;
     config.apm = options.apm;
-    config.recovery.partition_timeout = 0;
+    config.recovery.partition_timeout = options.member_death ? 20'000'000 : 0;
     config.recovery.hold_down = 1'000'000;
     config.recovery.max_hold_down = 8'000'000;
     config.recovery.ask_interval = 100'000;
@@ -269,14 +269,43 @@ void Campaign::intrude() {
     cluster_->world.at(cluster_->world.now() + 1 + lies_() % 20'000, [this] { intrude(); });
 }
 
+bool Campaign::run_collectives(Collectives& traffic, CampaignResult& result) {
+    if (options_.member_death) {
+        const auto node = static_cast<unsigned>(random_() % options_.nodes);
+        cluster_->world.at(cluster_->world.now() + about(options_.mean_gap * options_.faults / 2), [&, node] {
+            if (over_) return;
+            if (options_.loud) std::printf("%12.3f us  node %u dies\n", double(cluster_->world.now()) / 1e3, node);
+            traffic.kill(node);
+        });
+    }
+    const bool finished = traffic.run(20'000'000'000);
+    result.verdict = traffic.verdict();
+    result.bytes = traffic.bytes;
+    result.collectives = traffic.complete;
+    result.collectives_failed = traffic.failed;
+    result.triggered = traffic.count("triggered");
+    result.striped = traffic.count("striped");
+    result.queues_ended = traffic.count("queues ended") + traffic.count("pairs ended");
+    result.resent = traffic.count("resent") + traffic.count("stripes resent");
+    return finished;
+}
+
 CampaignResult Campaign::run() {
-    Stress stress(*cluster_, {.seed = options_.seed,
-                              .operations = options_.operations,
-                              .slot = 1 << 18,
-                              .constant = 1 << 18,
-                              .sequences = options_.sequences,
-                              .late = options_.late_placement ? Nanos{20'000} : 0,
-                              .lull = options_.park ? Nanos{100'000} : 0});
+    std::optional<Collectives> collectives;
+    std::optional<Stress> stress;
+    if (options_.collectives)
+        collectives.emplace(*cluster_, CollectivesOptions{.seed = options_.seed,
+                                                          .operations = options_.operations,
+                                                          .engine = *options_.collectives,
+                                                          .threads = options_.threads});
+    else
+        stress.emplace(*cluster_, StressOptions{.seed = options_.seed,
+                                                .operations = options_.operations,
+                                                .slot = 1 << 18,
+                                                .constant = 1 << 18,
+                                                .sequences = options_.sequences,
+                                                .late = options_.late_placement ? Nanos{20'000} : 0,
+                                                .lull = options_.park ? Nanos{100'000} : 0});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
     if (options_.switch_kinds || options_.rings) switch_kinds();
@@ -295,13 +324,15 @@ CampaignResult Campaign::run() {
                            [this, end] { cluster_->world.fault(end); });
     }
     CampaignResult result;
-    result.finished = stress.run(2'000'000'000);
+    result.finished = collectives ? run_collectives(*collectives, result) : stress->run(2'000'000'000);
     over_ = true;
-    result.verdict = stress.verdict();
+    if (stress) {
+        result.verdict = stress->verdict();
+        result.bytes = stress->bytes;
+    }
     result.faults = done_;
     result.time = cluster_->world.now() - 1'000'000'000;
     result.fingerprint = cluster_->world.fingerprint();
-    result.bytes = stress.bytes;
     count_kinds();
     for (const auto& [who, counts] : kinds_)
         result.switches += counts.switches.all(), result.by_rings += counts.by_rings.all();
@@ -344,7 +375,7 @@ CampaignResult Campaign::run() {
                                   std::to_string(path.in_flight) + ", posted " + std::to_string(path.posted) + "\n";
             }
         }
-        if (cluster_->node(i).services().errors)
+        if (cluster_->node(i).services().errors > (options_.member_death ? 1u : 0u)) // it says which host is lost
             result.verdict += "node " + std::to_string(i) + ": errors in its log\n";
     }
     return result;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives.h"
 #include "simulator/intruder.h"
 #include "simulator/stress.h"
 
@@ -49,6 +50,9 @@ struct CampaignOptions {
     bool adapter_return = false;  // adapters die, one at a time, and are there again
     bool compute = false;         // nodes compute at any moment, and recovery goes on beside them
     bool intruder = false;        // somebody speaks in the others' names, and knows all but their secrets
+    std::optional<mp_engine_t> collectives; // the traffic: collective operations of pml_glue's core
+    bool threads = false;                   // with progress threads
+    bool member_death = false;              // one node is killed at some moment
 };
 
 struct CampaignResult {
@@ -58,6 +62,7 @@ struct CampaignResult {
     std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
                   switches = 0, migrations = 0, parks = 0, duplicates = 0, bytes = 0, bytes_again = 0, by_rings = 0,
                   looks = 0, changes = 0, turns = 0, beside = 0, kept = 0;
+    std::uint64_t collectives = 0, collectives_failed = 0, triggered = 0, striped = 0, queues_ended = 0, resent = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
 };
@@ -93,6 +98,7 @@ private:
     [[nodiscard]] static std::vector<std::string> missing_at_start(const CampaignOptions& options);
     void next();
     void intrude();
+    [[nodiscard]] bool run_collectives(Collectives& traffic, CampaignResult& result); // false: it does not end
     [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }
 
     const CampaignOptions options_;

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <map>
 
 #include "campaign.h"
 #include "uct_mp/schedule/policy_factory.h"
@@ -83,6 +84,17 @@ int main(int argc, char** argv) {
     app.add_flag("--compute", options.compute, "nodes compute at any moment, and recovery goes on beside them");
     app.add_flag("--intruder", options.intruder,
                  "somebody speaks in the others' names, and knows everything but their secrets");
+    const std::map<std::string, mp_engine_t> engines{
+        {"host", MP_ENGINE_HOST}, {"auto", MP_ENGINE_AUTO}, {"adapter", MP_ENGINE_ADAPTER}};
+    CLI::Option* const collectives = app.add_option(
+        "--collectives", options.collectives,
+        "collective operations of pml_glue's core instead of other traffic: as coll_mp_engine. --operations: of each "
+        "of three communicators");
+    collectives->transform(CLI::CheckedTransformer(engines));
+    app.add_flag("--threads", options.threads, "with --collectives: progress threads work beside programs")
+        ->needs(collectives);
+    app.add_flag("--member-death", options.member_death, "with --collectives: a node is killed in every run")
+        ->needs(collectives);
     app.add_flag("--loud", options.loud, "tell what happens");
     CLI11_PARSE(app, argc, argv);
     if (const auto policy = schedule::make_policy(options.policy, "--policy"); !policy.config) {
@@ -123,6 +135,12 @@ int main(int argc, char** argv) {
             std::printf("  %llu turns beside programs, %llu things kept for them\n", (unsigned long long)result.beside,
                         (unsigned long long)result.kept);
         if (options.rings) std::printf("  %llu messages by rings\n", (unsigned long long)result.by_rings);
+        if (options.collectives)
+            std::printf("  %llu calls of collective operations, %llu failed, %llu triggered, %llu striped; %llu queues "
+                        "ended, %llu parts again\n",
+                        (unsigned long long)result.collectives, (unsigned long long)result.collectives_failed,
+                        (unsigned long long)result.triggered, (unsigned long long)result.striped,
+                        (unsigned long long)result.queues_ended, (unsigned long long)result.resent);
         std::fflush(stdout);
         if (!result.finished || !result.verdict.empty()) {
             std::printf("FAILED with --seed %llu%s\n%s\n", (unsigned long long)options.seed,
@@ -137,6 +155,10 @@ int main(int argc, char** argv) {
         sum.turns += result.turns;
         sum.beside += result.beside;
         sum.kept += result.kept;
+        sum.collectives += result.collectives;
+        sum.collectives_failed += result.collectives_failed;
+        sum.triggered += result.triggered;
+        sum.striped += result.striped;
         ++options.seed;
     }
     // Initiators are shared by three others; the fourth seed has its costs given.
@@ -152,6 +174,13 @@ int main(int argc, char** argv) {
     }
     if (options.rings && !sum.by_rings) {
         std::printf("FAILED: no message has come by a ring\n");
+        return 1;
+    }
+    if (options.collectives && (!sum.collectives || (*options.collectives != MP_ENGINE_HOST && !sum.triggered) ||
+                                (options.member_death && !sum.collectives_failed))) {
+        std::printf("FAILED: %llu calls, %llu of them failed, %llu triggered, %llu striped\n",
+                    (unsigned long long)sum.collectives, (unsigned long long)sum.collectives_failed,
+                    (unsigned long long)sum.triggered, (unsigned long long)sum.striped);
         return 1;
     }
     std::printf("%u faults, %llu path failures, %.1f MB checked%s: no mistake\n", sum.faults,

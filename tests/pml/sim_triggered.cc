@@ -47,27 +47,27 @@ struct World {
 
     World(unsigned ranks, mp_engine_t engine)
         : cluster("two-rail", ranks, small_queues()), job(cluster, module_defaults()) {
-        std::vector<std::uint64_t> processes;
-        for (unsigned rank = 0; rank < ranks; ++rank) processes.push_back(rank);
         for (unsigned rank = 0; rank < ranks; ++rank) {
             mp_hooks_t hooks{};
             hooks.argument = this;
             groups.push_back(std::make_unique<Groups>(job[rank].engine, job[rank].port, hooks));
-            group.push_back(groups[rank]->create({.context = 5,
-                                                  .rank = rank,
-                                                  .ranks = ranks,
-                                                  .processes = processes.data(),
-                                                  .in_flight = 8,
-                                                  .small = 4096,
-                                                  .halving = 4096,
-                                                  .eager = 100,
-                                                  .latency = 0,
-                                                  .overhead = 0,
-                                                  .digest = 0,
-                                                  .memory = 1 << 20,
-                                                  .peers = 4,
-                                                  .engine = engine,
-                                                  .after = 1}));
+            group.push_back(
+                groups[rank]->create({.context = 5,
+                                      .rank = rank,
+                                      .ranks = ranks,
+                                      .process = [](const void*, std::uint32_t one) { return std::uint64_t{one}; },
+                                      .members = nullptr,
+                                      .in_flight = 8,
+                                      .small = 4096,
+                                      .halving = 4096,
+                                      .eager = 100,
+                                      .latency = 0,
+                                      .overhead = 0,
+                                      .digest = 0,
+                                      .memory = 1 << 20,
+                                      .peers = 4,
+                                      .engine = engine,
+                                      .after = 1}));
             job[rank].turn = [this, rank] { return progress(rank); };
             cluster.node(rank).on_turn = [this, rank, own = cluster.node(rank).on_turn]() -> bool {
                 const bool any = own();

@@ -37,6 +37,7 @@ void check(Under& under, unsigned ranks, unsigned rank) {
     BOOST_REQUIRE(under.complete());
     BOOST_REQUIRE(std::ranges::all_of(under.guard, [](std::uint8_t byte) { return byte == 0; }));
     BOOST_REQUIRE_EQUAL(under.open, 0);
+    BOOST_REQUIRE_EQUAL(under.asked_wrong, 0u);
     BOOST_REQUIRE_EQUAL(under.storage.collective.error, MP_OK);
     BOOST_REQUIRE_MESSAGE(under.call.gets(ranks, rank) == under.result() ||
                               (under.call.kind == MP_BCAST && rank == under.call.root),

@@ -15,6 +15,13 @@ std::uint64_t first_word(const std::byte* data) {
 }
 } // namespace
 
+// The last one that its next actions take: they can be done.
+inline void Group::has_come(GroupOperation& operation, unsigned edge) {
+    const std::uint64_t bit = std::uint64_t{1} << edge;
+    operation.arrived |= bit;
+    if (operation.awaited & bit && (operation.awaited &= ~bit) == 0) all_.list(operation);
+}
+
 // Nearly all: of an operation that has begun. False: nothing has happened, and the rest of this file says why.
 inline bool Group::take(std::uint64_t bits, const std::byte* data, std::size_t length) {
     constexpr std::uint64_t kEdgeBits = std::uint64_t{wire::kEdgeMask} << wire::kEdgeShift;
@@ -30,12 +37,8 @@ inline bool Group::take(std::uint64_t bits, const std::byte* data, std::size_t l
     const std::size_t block = operation->shown.bytes;
     if (length != action.count * block) [[unlikely]]
         return false;
-    if (length) std::memcpy(operation->work + action.to * block, data, length);
-    operation->arrived |= std::uint64_t{1} << edge;
-    if (operation->waiting && operation->at == place) {
-        operation->waiting = false;
-        all_.list(*operation);
-    }
+    copy_bytes(operation->work + action.to * block, data, length);
+    has_come(*operation, edge);
     return true;
 }
 
@@ -93,7 +96,7 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
     if (kind == wire::kQueue) return on_queue(group, name, data, length);
     if (kind == wire::kLane) return on_lane(group, name, data, length);
     if (kind == wire::kStripe) return on_stripe(group, name, data, length);
-    if (!group && was_freed(name.context)) { // a request: its members have all they need
+    if (!group && (was_freed(name.context) || was_declined(name.context))) { // nobody here needs it
         if (kind == wire::kReady) refuse(data);
         return;
     }
@@ -162,11 +165,7 @@ void Group::place(GroupOperation& operation, const Arrival& arrival) {
         std::memcpy(operation.work + action.to * operation.shown.bytes + arrival.offset, arrival.data,
                     std::min(arrival.length, wanted - arrival.offset));
     if (arrival.offset + arrival.length < arrival.total) return;
-    operation.arrived |= bit;
-    if (operation.waiting && plan.actions[operation.at].edge == edge) {
-        operation.waiting = false;
-        all_.list(operation);
-    }
+    has_come(operation, edge);
 }
 
 // Pairs of an exchange. A question that nobody will serve is answered at once: who has asked waits for that.
@@ -294,11 +293,11 @@ void Groups::forget(EarlyList& list) {
     }
 }
 
-EarlyList Groups::strangers_of(std::uint32_t context) {
+EarlyList Groups::strangers_of(std::uint32_t context, std::uint32_t mask) {
     EarlyList its, others;
     while (Early* const one = strangers_.first) {
         strangers_.first = one->next;
-        const bool is = wire::unpack(first_word(one->message.data())).context == context;
+        const bool is = (wire::unpack(first_word(one->message.data())).context & mask) == context;
         (is ? its : others).add(*one);
     }
     strangers_ = others;

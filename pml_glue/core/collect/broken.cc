@@ -2,6 +2,7 @@
 // leaves notices; a third one waits for somebody who has left the operation with an error. So who hears of it tells all
 // his neighbours on the circle, once. Slow path.
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +10,32 @@
 #include "pml_glue/core/collect/group.h"
 
 namespace ucx_mp::glue {
+
+namespace {
+// `why`: a process, or a reason.
+std::array<char, 160> line_of(std::uint32_t context, std::uint64_t why) {
+    const std::uint32_t communicator = context >> wire::kRequestBits;
+    std::array<char, 160> line;
+    if (why == wire::kNobody)
+        std::snprintf(line.data(), line.size(),
+                      "members of communicator %u are in different collective operations, or give one different "
+                      "sizes: those of it fail",
+                      communicator);
+    else if (why == wire::kNoRoom)
+        std::snprintf(line.data(), line.size(),
+                      "a member has no room for what others have sent ahead of its calls: collective operations of "
+                      "communicator %u fail (coll_mp_memory)",
+                      communicator);
+    else if (why == wire::kNoMemory)
+        std::snprintf(line.data(), line.size(),
+                      "a member has no memory for collective operations of communicator %u: those of it fail",
+                      communicator);
+    else
+        std::snprintf(line.data(), line.size(), "process %llx is gone: collective operations of communicator %u fail",
+                      static_cast<unsigned long long>(why), communicator);
+    return line;
+}
+} // namespace
 
 // An operation that is listed ends when progress() looks at it; all others are listed here.
 void Group::lose(std::uint64_t process) {
@@ -20,25 +47,11 @@ void Group::lose(std::uint64_t process) {
     if (triggered_) triggered_->stop();
     if (stripes_) stripes_->stop();
     if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
-    char line[160];
-    if (process == wire::kNobody)
-        std::snprintf(line, sizeof line,
-                      "members of communicator %u are in different collective operations, or give one different "
-                      "sizes: those of it fail",
-                      config_.context >> wire::kRequestBits);
-    else if (process == wire::kNoRoom)
-        std::snprintf(line, sizeof line,
-                      "a member has no room for what others have sent ahead of its calls: collective operations of "
-                      "communicator %u fail (coll_mp_memory)",
-                      config_.context >> wire::kRequestBits);
-    else
-        std::snprintf(line, sizeof line, "process %llx is gone: collective operations of communicator %u fail",
-                      static_cast<unsigned long long>(process), config_.context >> wire::kRequestBits);
-    all_.engine_.report(line);
+    all_.engine_.report(line_of(config_.context, process).data());
     tell_broken();
     for (Slot& slot : slots_) {
         if (!slot.operation) continue;
-        slot.operation->waiting = false; // what comes now does not list it again
+        slot.operation->awaited = 0; // what comes now does not list it again
         if (!slot.operation->listed) all_.list(*slot.operation);
     }
     while (GroupOperation* const operation = first_) {
@@ -49,14 +62,37 @@ void Group::lose(std::uint64_t process) {
 
 void Group::tell_broken() {
     told_broken_ = true;
+    mp_group_config_t config = config_;
+    config.members = this;
+    config.process = process_of;
+    all_.tell_broken(config, check_, gone_);
+}
+
+void Groups::tell_broken(const mp_group_config_t& config, std::uint32_t check, std::uint64_t why) {
     const wire::BrokenHeader message{
-        .name = wire::pack({.context = config_.context, .number = 0, .edge = 0, .collective = 0, .check = check_}),
-        .process = gone_};
-    for (std::uint32_t distance = 1; distance < config_.ranks; distance *= 2)
-        for (const std::uint32_t to : {config_.rank + distance, config_.rank + config_.ranks - distance}) {
-            const std::uint64_t process = processes_[to % config_.ranks];
-            if (process != gone_) all_.tell(process, wire::kBroken, &message, sizeof message);
+        .name = wire::pack({.context = config.context, .number = 0, .edge = 0, .collective = 0, .check = check}),
+        .process = why};
+    for (std::uint32_t distance = 1; distance < config.ranks; distance *= 2)
+        for (const std::uint32_t to : {config.rank + distance, config.rank + config.ranks - distance}) {
+            const std::uint64_t process = config.process(config.members, to % config.ranks);
+            if (process != why) tell(process, wire::kBroken, &message, sizeof message);
         }
+}
+
+// Others may be in its first operation already, so it cannot be left to another component. All that is kept here is
+// that it was declined.
+void Groups::decline(const mp_group_config_t& config) {
+    declined_.push_back(config.context >> wire::kRequestBits);
+    EarlyList its = strangers_of(config.context, ~wire::kRequestMask);
+    forget(its);
+    ++counts_.broken;
+    engine_.report(line_of(config.context, wire::kNoMemory).data());
+    tell_broken(config, check_of(config), wire::kNoMemory);
+}
+
+void Groups::drop(std::uint32_t context) {
+    std::erase(declined_, context);
+    std::erase_if(refused_, [=](std::uint32_t one) { return one >> wire::kRequestBits == context; });
 }
 
 void Groups::tell(std::uint64_t process, MessageKind kind, const void* message, std::size_t length) {
@@ -125,6 +161,17 @@ void Groups::waits_for(std::vector<Peer*>& peers) {
     });
 }
 
+namespace {
+// The action that an operation has come to; of takes the first one whose part is not here.
+const Action* missing_of(const GroupOperation& operation) {
+    const auto& actions = operation.plan->plan.actions;
+    std::size_t at = operation.at;
+    while (at < actions.size() && actions[at].what == Action::What::take && operation.arrived >> actions[at].edge & 1)
+        ++at;
+    return at < actions.size() ? &actions[at] : nullptr;
+}
+} // namespace
+
 void Group::waits_for(std::vector<Peer*>& peers) {
     for (const Slot& slot : slots_) {
         GroupOperation* const operation = slot.operation;
@@ -137,8 +184,8 @@ void Group::waits_for(std::vector<Peer*>& peers) {
         Peer* peer = nullptr;
         if (operation->plan->shape.triggered) {
             if (const Action* const missing = triggered_->waits_for(*operation)) peer = connect(missing->partner);
-        } else if (operation->at < operation->plan->plan.actions.size()) {
-            peer = partner(*operation);
+        } else if (const Action* const missing = missing_of(*operation)) {
+            peer = connect(missing->partner);
         }
         if (peer) peers.push_back(peer);
     }

@@ -9,13 +9,32 @@ namespace ucx_mp::glue {
 
 namespace {
 
+// Bytes that all members together may send to one for exchanges it has not called, of one communicator.
+constexpr std::size_t kMostAhead = std::size_t{8} << 20;
+
+// One operation of a persistent request is under way here, but others may be ahead of us.
+constexpr unsigned kRequestInFlight = 8;
+
+std::vector<std::uint64_t> processes_of(const mp_group_config_t& config) {
+    std::vector<std::uint64_t> processes(config.ranks);
+    for (std::uint32_t i = 0; i < config.ranks; ++i) processes[i] = config.process(config.members, i);
+    return processes;
+}
+
+bool makes_sense(const mp_group_config_t& config) {
+    return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
+           config.in_flight >= 2 && config.in_flight <= SlotRules::kMostInFlight && config.peers > 0;
+}
+
+} // namespace
+
 // FNV-1a of what all members have to agree about.
 std::uint32_t check_of(const mp_group_config_t& config) {
     std::uint64_t hash = 0xcbf29ce484222325;
     const auto add = [&](std::uint64_t value) {
         for (unsigned i = 0; i < 8; ++i) hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3;
     };
-    for (std::uint32_t i = 0; i < config.ranks; ++i) add(config.processes[i]);
+    for (std::uint32_t i = 0; i < config.ranks; ++i) add(config.process(config.members, i));
     add(config.in_flight);
     add(config.small);
     add(config.halving);
@@ -26,27 +45,13 @@ std::uint32_t check_of(const mp_group_config_t& config) {
     return static_cast<std::uint32_t>(hash ^ hash >> 32) & wire::kCheckMask;
 }
 
-// Bytes that all members together may send to one for exchanges it has not called, of one communicator.
-constexpr std::size_t kMostAhead = std::size_t{8} << 20;
-
-// One operation of a persistent request is under way here, but others may be ahead of us.
-constexpr unsigned kRequestInFlight = 8;
-
-bool makes_sense(const mp_group_config_t& config) {
-    return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
-           config.in_flight >= 2 && config.in_flight <= SlotRules::kMostInFlight && config.peers > 0;
-}
-
-} // namespace
-
 Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
-    : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
-      check_(check_of(config)), small_each_(config.small / config.ranks),
-      rounds_(choose_rounds(config.ranks, config.latency, config.overhead)), rules_(config.in_flight),
-      triggered_(config.engine != MP_ENGINE_HOST && config.latency == 0 && all.tasks_ &&
-                         config.small <= Triggered::kMostSmall
-                     ? std::make_unique<Triggered>(*this, *all.tasks_, all.triggered_counts_)
-                     : nullptr),
+    : all_(all), config_(config), processes_(processes_of(config)), check_(check_of(config)),
+      small_each_(config.small / config.ranks), rounds_(choose_rounds(config.ranks, config.latency, config.overhead)),
+      rules_(config.in_flight), triggered_(config.engine != MP_ENGINE_HOST && config.latency == 0 && all.tasks_ &&
+                                                   config.small <= Triggered::kMostSmall
+                                               ? std::make_unique<Triggered>(*this, *all.tasks_, all.triggered_counts_)
+                                               : nullptr),
       stripes_(communicator && config.engine != MP_ENGINE_HOST && all.tasks_
                    ? std::make_unique<Stripes>(*this, *all.tasks_, all.stripe_counts_)
                    : nullptr),
@@ -72,16 +77,16 @@ Group::~Group() {
 void Group::free() { all_.free(*this); }
 
 void Group::give_up() {
-    lose(wire::kNoRoom);
+    lose(wire::kNoMemory);
     if (!told_broken_) tell_broken();
-    free();
 }
 
 Group* Group::create_request() {
     if (requests_.size() == wire::kRequestMask) return nullptr;
     mp_group_config_t config = config_;
     config.context += static_cast<std::uint32_t>(requests_.size()) + 1;
-    config.processes = processes_.data();
+    config.members = this;
+    config.process = process_of;
     config.in_flight = std::min(config_.in_flight, kRequestInFlight);
     requests_.push_back(std::make_unique<Group>(all_, config, this));
     ++all_.counts_.requests;
@@ -160,7 +165,8 @@ void Group::start(GroupOperation& operation) {
         one.exchange = nullptr;
         one.stage = Stage::queued;
         one.inserted = inserted;
-        one.listed = one.waiting = false;
+        one.listed = false;
+        one.awaited = 0;
         one.error = MP_OK;
         one.shown.complete = false;
         ++open_;
@@ -256,14 +262,20 @@ Groups::~Groups() {
 
 Group* Groups::create(const mp_group_config_t& config) {
     if (!makes_sense(config) || config.context > wire::kContextMask) return nullptr;
-    if (groups_.size() <= config.context) groups_.resize(config.context + std::size_t{1});
-    auto& group = groups_[config.context];
+    if (std::ranges::find(declined_, config.context) != declined_.end()) return nullptr;
     mp_group_config_t its = config;
     its.context <<= wire::kRequestBits;
-    group = std::make_unique<Group>(*this, its, nullptr);
+    try {
+        if (groups_.size() <= config.context) groups_.resize(config.context + std::size_t{1});
+        groups_[config.context] = std::make_unique<Group>(*this, its, nullptr);
+    } catch (const std::bad_alloc&) {
+        decline(its);
+        return nullptr;
+    }
+    Group& group = *groups_[config.context];
     most_early_ = config.memory;
-    admit(*group);
-    return group.get();
+    admit(group);
+    return &group;
 }
 
 // Messages that have come before it was made.

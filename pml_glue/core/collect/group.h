@@ -13,6 +13,7 @@
 // others are told of these once.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,20 @@ struct KeptPlan {
     unsigned users = 0;
     std::uint64_t used = 0; // when last, in operations
 };
+
+// Most blocks are of one or two words.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+    constexpr std::size_t kWord = sizeof(std::uint64_t);
+    if (bytes < kWord || bytes > 2 * kWord) {
+        if (bytes) std::memcpy(to, from, bytes);
+        return;
+    }
+    std::uint64_t first, last;
+    std::memcpy(&first, from, kWord);
+    std::memcpy(&last, from + bytes - kWord, kWord);
+    std::memcpy(to, &first, kWord);
+    std::memcpy(to + bytes - kWord, &last, kWord);
+}
 
 // How an operation stands.
 enum class Stage : std::uint8_t {
@@ -65,6 +80,7 @@ struct GroupOperation {
     std::uint64_t number;
     std::uint64_t name;      // wire::pack() of its parts, without their edge
     std::uint64_t arrived;   // edges whose part is here
+    std::uint64_t awaited;   // those whose part its next actions take, and is not here; none: it does not wait
     std::uint64_t in_blocks; // edges of which a part has come
     std::byte* work;
     std::uint32_t at;   // the next action
@@ -73,7 +89,6 @@ struct GroupOperation {
     Stage stage;
     bool inserted; // a barrier of the group's own: its memory is the group's
     bool listed;   // progress() looks at it
-    bool waiting;  // for the part that its next action takes
     mp_error_t error;
     std::uint32_t got[kMostTakes]; // bytes of each part that comes in blocks: got_of()
     alignas(16) std::byte own[kOwn];
@@ -87,6 +102,9 @@ struct GroupOperation {
 static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
 static_assert(Rounds::kMostMessages + 2 == GroupOperation::kMostTakes);
 
+// A digest of what all members have to agree about.
+[[nodiscard]] std::uint32_t check_of(const mp_group_config_t& config);
+
 class Group {
 public:
     Group(Groups& all, const mp_group_config_t& config, Group* communicator);
@@ -98,12 +116,12 @@ public:
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] mp_error_t error() const {
         if (!broken_) return MP_OK;
-        return gone_ >= wire::kNoRoom ? MP_BROKEN : MP_FAILED;
+        return gone_ >= wire::kNoMemory ? MP_BROKEN : MP_FAILED;
     }
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
     void free();
-    // Instead: this member cannot take part. All operations of the request fail, at all members.
+    // This member cannot take part: all operations fail, at all members.
     void give_up();
     // For the next persistent request. Null: there were too many, which all members see alike.
     [[nodiscard]] Group* create_request();
@@ -143,6 +161,7 @@ private:
     [[nodiscard]] Exchange& new_exchange(std::uint64_t number);
     void give_back_exchange(std::uint64_t number);
     // arrive.cc
+    void has_come(GroupOperation& operation, unsigned edge);
     [[nodiscard]] bool take(std::uint64_t bits, const std::byte* data, std::size_t length);
     void arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length);
     void place(GroupOperation& operation, const Arrival& arrival);
@@ -152,12 +171,16 @@ private:
     // operation.cc
     void advance(GroupOperation& operation);
     [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
+    [[nodiscard]] bool put_short(GroupOperation& operation, const Action& action, Peer* peer);
     [[nodiscard]] Posted post(GroupOperation& operation, const Action& action, Peer& peer);
     void finish(GroupOperation& operation);
     void end(GroupOperation& operation);
     [[nodiscard]] Peer* partner(GroupOperation& operation);
     [[nodiscard]] Peer* member(std::uint32_t rank);
     [[nodiscard]] Peer* connect(std::uint32_t rank);
+    static std::uint64_t process_of(const void* group, std::uint32_t rank) {
+        return static_cast<const Group*>(group)->processes_[rank];
+    }
     // broken.cc
     void lose(std::uint64_t process);
     void tell_broken();
@@ -199,8 +222,9 @@ public:
     Groups(const Groups&) = delete;
     ~Groups();
 
-    // Null: the configuration makes no sense.
+    // Null: the configuration makes no sense. Or there is no memory for it, which the other members are told.
     [[nodiscard]] Group* create(const mp_group_config_t& config);
+    void drop(std::uint32_t context); // the communicator is gone
     unsigned progress() { return first_ || !tells_.empty() ? look() : 0; }
     [[nodiscard]] std::string statistics() const;
 
@@ -220,6 +244,7 @@ private:
     void free(Group& group);
     void bury();
     void admit(Group& group);
+    void decline(const mp_group_config_t& config);
     [[nodiscard]] Group* find(std::uint32_t context) const {
         const std::uint32_t communicator = context >> wire::kRequestBits, request = context & wire::kRequestMask;
         Group* const group = communicator < groups_.size() ? groups_[communicator].get() : nullptr;
@@ -227,11 +252,14 @@ private:
             return group;
         return request <= group->requests_.size() ? group->requests_[request - 1].get() : nullptr;
     }
-    // A request's, which has been made and given back.
+    // A request's, which has been made and given back: its members have all they need.
     [[nodiscard]] bool was_freed(std::uint32_t context) const {
         const std::uint32_t communicator = context >> wire::kRequestBits, request = context & wire::kRequestMask;
         const Group* const group = communicator < groups_.size() ? groups_[communicator].get() : nullptr;
         return request != 0 && group && request <= group->requests_.size() && !group->requests_[request - 1];
+    }
+    [[nodiscard]] bool was_declined(std::uint32_t context) const {
+        return !declined_.empty() && std::ranges::find(declined_, context >> wire::kRequestBits) != declined_.end();
     }
     template <class Does> void each(const Does& does) const {
         for (const auto& group : groups_) {
@@ -260,7 +288,7 @@ private:
     void refuse(const std::byte* question);
     [[nodiscard]] bool cancel(EarlyList& list, const wire::CancelHeader& header);
     void give_back(Early& one);
-    [[nodiscard]] EarlyList strangers_of(std::uint32_t context);
+    [[nodiscard]] EarlyList strangers_of(std::uint32_t context, std::uint32_t mask = UINT32_MAX);
     void list(GroupOperation& operation) {
         operation.listed = true;
         operation.next = nullptr;
@@ -273,7 +301,8 @@ private:
     void end(GroupOperation& operation);
     [[nodiscard]] bool in_thread() { return engine_.kept().in_thread; }
     void wake(); // progress() looks, though nothing is listed
-    void tell(); // broken.cc
+    void tell_broken(const mp_group_config_t& config, std::uint32_t check, std::uint64_t why); // broken.cc
+    void tell();
     void tell(std::uint64_t process, MessageKind kind, const void* message, std::size_t length);
     [[nodiscard]] Posted post(Peer& peer, MessageKind kind, const void* message, std::size_t length);
     [[nodiscard]] std::byte* work(std::size_t bytes);
@@ -292,6 +321,7 @@ private:
     std::vector<Group*> dead_;                                         // of requests that are freed, and idle now
     EarlyList strangers_;                                              // of groups that are not made yet
     std::vector<std::uint32_t> refused_;                               // of which not all could be kept
+    std::vector<std::uint32_t> declined_;                              // communicators that had no memory here
     std::size_t early_bytes_ = 0, most_early_ = std::size_t{64} << 20; // that come before their operation or group
     Early* free_early_ = nullptr;
     std::vector<std::unique_ptr<Early>> made_early_;

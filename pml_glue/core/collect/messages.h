@@ -110,8 +110,9 @@ struct [[gnu::packed]] BrokenHeader {
     std::uint64_t name;    // context and check
     std::uint64_t process; // that is gone; or why the group is broken
 };
-inline constexpr std::uint64_t kNobody = UINT64_MAX;     // members call different operations
-inline constexpr std::uint64_t kNoRoom = UINT64_MAX - 1; // for what came before its operation was called
+inline constexpr std::uint64_t kNobody = UINT64_MAX;       // members call different operations
+inline constexpr std::uint64_t kNoRoom = UINT64_MAX - 1;   // for what came before its operation was called
+inline constexpr std::uint64_t kNoMemory = UINT64_MAX - 2; // at a member, for its part; no process is above it
 static_assert(sizeof(BrokenHeader) == 16);
 
 enum class QueueSays : std::uint8_t {

@@ -68,8 +68,8 @@ void Group::begin(GroupOperation& operation) {
         std::byte* const to = operation.work + run.work * block;
         if (in.convertor)
             (void)all_.hooks_.pack(in.convertor, run.user * block, to, run.count * block);
-        else if (block)
-            std::memcpy(to, static_cast<const std::byte*>(in.buffer) + run.user * block, run.count * block);
+        else
+            copy_bytes(to, static_cast<const std::byte*>(in.buffer) + run.user * block, run.count * block);
     }
     operation.stage = Stage::begun;
     if (is_exchange(operation.collective)) [[unlikely]] {
@@ -91,33 +91,58 @@ void Group::advance(GroupOperation& operation) {
         operation.error = error();
         return finish(operation);
     }
-    const auto& actions = operation.plan->plan.actions;
+    KeptPlan& kept = *operation.plan;
+    const Action *const first = kept.plan.actions.data(), *const last = first + kept.plan.actions.size();
     const std::size_t block = operation.shown.bytes;
-    for (; operation.at < actions.size(); ++operation.at) {
-        const Action& action = actions[operation.at];
-        switch (action.what) {
+    const auto stop_at = [&](const Action* action) { operation.at = static_cast<std::uint32_t>(action - first); };
+    for (const Action* action = first + operation.at; action != last;) {
+        switch (action->what) {
         case Action::What::adapter:
             return triggered_->advance(operation);
         case Action::What::put:
-            if (!put(operation, action)) return;
+            if (!put_short(operation, *action, kept.partners[static_cast<std::size_t>(action - first)])) [[unlikely]] {
+                stop_at(action);
+                if (!put(operation, *action)) return;
+            }
+            ++action;
             break;
         case Action::What::take:
-            operation.waiting = !(operation.arrived >> action.edge & 1);
-            if (operation.waiting) return;
+            operation.awaited = action->edges & ~operation.arrived;
+            if (operation.awaited) return stop_at(action);
+            action += action->takes;
             break;
         case Action::What::fold:
             if (block)
-                operation.shown.fold(&operation.shown, operation.work + action.from * block,
-                                     operation.work + action.to * block);
+                operation.shown.fold(&operation.shown, operation.work + action->from * block,
+                                     operation.work + action->to * block);
+            ++action;
             break;
         case Action::What::copy:
-            std::memcpy(operation.work + action.to * block, operation.work + action.from * block, action.count * block);
+            copy_bytes(operation.work + action->to * block, operation.work + action->from * block,
+                       action->count * block);
+            ++action;
             break;
         }
     }
+    stop_at(last);
     if (operation.exchange && !operation.exchange->advance()) [[unlikely]]
         return;
     finish(operation);
+}
+
+// Nearly all: a part that fits into one message, for a peer that is there. False: nothing has happened.
+[[gnu::always_inline]] inline bool Group::put_short(GroupOperation& operation, const Action& action, Peer* peer) {
+    const std::size_t bytes = action.count * operation.shown.bytes;
+    if (!peer || peer->failed || bytes > peer->endpoint->limits().max_short) [[unlikely]]
+        return false;
+    all_.engine_.tell(*peer, Hint::collective, bytes);
+    const std::uint64_t name = operation.name | std::uint64_t{action.edge} << wire::kEdgeShift;
+    const std::byte* const data = operation.work + action.from * operation.shown.bytes;
+    if (peer->endpoint->send_short(wire::kPart, name, data, bytes) != Posted::done) [[unlikely]]
+        return false;
+    ++all_.counts_.parts;
+    all_.counts_.bytes += bytes;
+    return true;
 }
 
 // False: not yet. Without room progress() tries again; without the peer the group breaks, and the operation with it.
@@ -203,15 +228,15 @@ void Group::finish(GroupOperation& operation) {
         const std::size_t block = operation.shown.bytes;
         const Plan& plan = operation.plan->plan;
         const mp_data_t& out = operation.shown.out;
+        const bool failed = operation.error == MP_FAILED || operation.error == MP_BROKEN;
+        const bool wanted = !failed && block && (out.convertor || out.buffer);
         for (const Run& run : plan.outputs) {
-            if (operation.error == MP_FAILED || operation.error == MP_BROKEN || block == 0 ||
-                !(out.convertor || out.buffer))
-                break;
+            if (!wanted) break;
             const std::byte* const from = operation.work + run.work * block;
             if (out.convertor)
                 all_.hooks_.unpack(out.convertor, run.user * block, from, run.count * block);
             else
-                std::memcpy(static_cast<std::byte*>(out.buffer) + run.user * block, from, run.count * block);
+                copy_bytes(static_cast<std::byte*>(out.buffer) + run.user * block, from, run.count * block);
         }
         Slot& slot = slots_[rules_.slot(operation.number)];
         slot.operation = nullptr;

@@ -246,6 +246,7 @@ bool Stripes::take(const wire::LaneHeader& header, const std::byte* more, std::s
         header.process != group_.processes_[header.from] || header.lanes > wire::kMostLanes ||
         length != header.lanes * TaskQueue::kHalf + header.word_keys + header.place_keys)
         return false;
+    if (group_.broken_ && header.says != Says::ask) return true; // about queues that stop() has ended
     Pair& pair = pairs_[header.from];
     const bool lower = group_.config_.rank < header.from;
     switch (header.says) {

@@ -119,6 +119,7 @@ bool Triggered::take(const wire::QueueHeader& header, std::span<const std::byte>
     const unsigned edge = wire::unpack(header.name).edge;
     const bool of_asker = header.says == Says::ask || header.says == Says::ended;
     if (edge >= edges_ || header.process != neighbour(edge, !of_asker)) return false;
+    if (group_.broken_ && !of_asker) return true; // an answer, but stop() has forgotten the question
     Out& out = outs_[edge];
     switch (header.says) {
     case Says::ask:

@@ -264,6 +264,15 @@ private:
 
 } // namespace
 
-void make_plan(const Shape& shape, Plan& out) { Maker(shape, out).make(); }
+void make_plan(const Shape& shape, Plan& out) {
+    Maker(shape, out).make();
+    const Action* behind = nullptr;
+    for (auto at = out.actions.rbegin(); at != out.actions.rend(); behind = &*at++) {
+        if (at->what != Action::What::take) continue;
+        const bool more = behind && behind->what == Action::What::take;
+        at->takes = static_cast<std::uint8_t>(1 + (more ? behind->takes : 0));
+        at->edges = std::uint64_t{1} << at->edge | (more ? behind->edges : 0);
+    }
+}
 
 } // namespace ucx_mp::glue

@@ -69,9 +69,11 @@ struct Action {
         adapter, // the first of all: core/collect/triggered.h does the steps behind it
     };
     What what{};
-    std::uint8_t edge = 0; // names the take, below kEdges; the same at both sides, once per rank and plan
+    std::uint8_t edge = 0;  // names the take, below kEdges; the same at both sides, once per rank and plan
+    std::uint8_t takes = 0; // of a take: how many there are from here on, with nothing between
     std::uint32_t partner = 0;
     std::uint32_t from = 0, to = 0, count = 0;
+    std::uint64_t edges = 0; // of those takes: bits
 };
 inline constexpr unsigned kEdges = 64;
 inline constexpr std::uint32_t kMostAlltoall = 4096;

@@ -48,10 +48,9 @@ public:
     void finish(std::uint64_t number, bool synchronises) {
         if (synchronises) synchronised_ = std::max(synchronised_, number + 1);
         finished_ |= std::uint64_t{1} << (number - lowest_);
-        while (finished_ & 1) {
-            finished_ >>= 1;
-            ++lowest_;
-        }
+        const int over = std::countr_one(finished_); // at most kMostInFlight
+        finished_ >>= over;
+        lowest_ += static_cast<unsigned>(over);
     }
     // The number that ends with these bits, if its slot may be in use: it is among the
     // next K that are not finished. False: no member can have sent a message of it.

@@ -26,27 +26,27 @@ struct PersistentWorld {
 
     PersistentWorld(unsigned ranks, std::size_t bytes, mp_engine_t engine, unsigned rails)
         : cluster("two-rail", ranks, small_queues(), {}, only(rails)), job(cluster, module_defaults()), bytes(bytes) {
-        std::vector<std::uint64_t> processes;
-        for (unsigned rank = 0; rank < ranks; ++rank) processes.push_back(rank);
         for (unsigned rank = 0; rank < ranks; ++rank) {
             mp_hooks_t hooks{};
             hooks.argument = this;
             groups.push_back(std::make_unique<glue::Groups>(job[rank].engine, job[rank].port, hooks));
-            communicators.push_back(groups[rank]->create({.context = 5,
-                                                          .rank = rank,
-                                                          .ranks = ranks,
-                                                          .processes = processes.data(),
-                                                          .in_flight = 16,
-                                                          .small = 8192,
-                                                          .halving = 65536,
-                                                          .eager = 4096,
-                                                          .latency = 0,
-                                                          .overhead = 0,
-                                                          .digest = 0,
-                                                          .memory = std::size_t{64} << 20,
-                                                          .peers = 8,
-                                                          .engine = engine,
-                                                          .after = 8}));
+            communicators.push_back(
+                groups[rank]->create({.context = 5,
+                                      .rank = rank,
+                                      .ranks = ranks,
+                                      .process = [](const void*, std::uint32_t one) { return std::uint64_t{one}; },
+                                      .members = nullptr,
+                                      .in_flight = 16,
+                                      .small = 8192,
+                                      .halving = 65536,
+                                      .eager = 4096,
+                                      .latency = 0,
+                                      .overhead = 0,
+                                      .digest = 0,
+                                      .memory = std::size_t{64} << 20,
+                                      .peers = 8,
+                                      .engine = engine,
+                                      .after = 8}));
             requests.push_back(communicators[rank]->create_request());
             calls.push_back(std::make_unique<Call>());
             describe(rank);

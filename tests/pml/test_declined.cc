@@ -1,0 +1,108 @@
+// A member that has no memory for a communicator's collective operations: the others hear of it, and nobody waits.
+#define BOOST_TEST_MODULE pml_declined
+#include <boost/test/unit_test.hpp>
+
+#include <new>
+
+#include "tests/pml/collect_world.h"
+
+using namespace ucx_mp::glue;
+using namespace ucx_mp::glue::test;
+
+namespace {
+unsigned fails_at = 0; // the n-th allocation from now on finds no memory; 0: none does
+}
+
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+    if (fails_at && --fails_at == 0) throw std::bad_alloc();
+    if (void* const memory = std::malloc(bytes ? bytes : 1)) return memory;
+    throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+constexpr std::uint32_t kContext = 9;
+
+bool all_complete(CollectWorld& world, std::vector<Under>& under, unsigned without) {
+    for (int turn = 0; turn < 20000; ++turn) {
+        bool all = true;
+        for (unsigned i = 0; i < under.size(); ++i) all &= i == without || under[i].complete();
+        if (all) return true;
+        world.progress();
+    }
+    return false;
+}
+
+unsigned declined = 0;
+
+// False: it has had memory for all of it.
+bool run(unsigned allocation) {
+    CollectWorld world(allocation, 3 + allocation % 6);
+    const auto ranks = static_cast<unsigned>(world.members.size());
+    std::vector<unsigned> who(ranks);
+    for (unsigned i = 0; i < ranks; ++i) who[i] = i;
+    const unsigned declines = world.dice(ranks), late = (declines + 1 + world.dice(ranks - 1)) % ranks;
+    static constexpr Called kCalls[] = {
+        {MP_BARRIER, 0, 0, 1}, {MP_ALLREDUCE, 0, 80, 1}, {MP_ALLTOALL, 0, 60000, 1}, {MP_ALLTOALL, 0, 8, 1}};
+    const Called call = kCalls[allocation % 4];
+    std::vector<Group*> groups(ranks);
+    std::vector<Under> under(ranks), later(ranks);
+    const auto start = [&](unsigned i, std::vector<Under>& of) {
+        if (!groups[i]) groups[i] = world.group(i, kContext, who, 16);
+        BOOST_REQUIRE(groups[i]);
+        world.start(*groups[i], of[i], call, ranks, i, false);
+    };
+    for (unsigned i = 0; i < ranks; ++i)
+        if (i != declines && i != late) start(i, under);
+    for (unsigned i = world.dice(60); i > 0; --i) world.progress();
+    fails_at = allocation;
+    try {
+        if (world.group(declines, kContext, who, 16)) {
+            const bool more = fails_at == 0;
+            fails_at = 0;
+            BOOST_REQUIRE(!more);
+            return false;
+        }
+    } catch (const std::bad_alloc&) { return true; } // for what has come: the process ends (no_memory.h)
+    BOOST_REQUIRE_EQUAL(fails_at, 0u);
+    ++declined;
+    for (unsigned i = world.dice(60); i > 0; --i) world.progress();
+    start(late, under);
+    BOOST_REQUIRE(all_complete(world, under, declines));
+    for (unsigned i = 0; i < ranks; ++i)
+        if (i != declines) start(i, later); // fails at once
+    BOOST_REQUIRE(all_complete(world, later, declines));
+    for (unsigned i = 0; i < ranks; ++i) {
+        if (i == declines) continue;
+        BOOST_REQUIRE_EQUAL(under[i].storage.collective.error, MP_BROKEN);
+        BOOST_REQUIRE_EQUAL(later[i].storage.collective.error, MP_BROKEN);
+        BOOST_REQUIRE_EQUAL(under[i].open, 0);
+        BOOST_REQUIRE(groups[i]->idle());
+    }
+    BOOST_REQUIRE(!world.group(declines, kContext, who, 16));
+    const auto says_why = [](const std::string& line) { return line.find("has no memory") != std::string::npos; };
+    BOOST_REQUIRE(std::ranges::any_of(world.reports, says_why));
+    // Another communicator with its number is as good as any.
+    for (int i = 0; i < 300; ++i) world.progress();
+    for (unsigned i = 0; i < ranks; ++i) {
+        if (groups[i]) groups[i]->free();
+        world.members[i].groups->drop(kContext);
+        groups[i] = nullptr;
+    }
+    std::vector<Under> next(ranks);
+    for (unsigned i = 0; i < ranks; ++i) start(i, next);
+    BOOST_REQUIRE(all_complete(world, next, UINT32_MAX));
+    for (Under& one : next) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_OK);
+    return true;
+}
+
+} // namespace
+
+// Each allocation fails once.
+BOOST_AUTO_TEST_CASE(no_memory) {
+    unsigned allocation = 1;
+    for (bool more = true; more; ++allocation) BOOST_TEST_CONTEXT("allocation " << allocation) more = run(allocation);
+    BOOST_TEST(declined > 3u);
+}
