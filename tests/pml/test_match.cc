@@ -195,6 +195,18 @@ BOOST_AUTO_TEST_CASE(the_last_key_is_found_in_a_table_that_has_grown) {
     BOOST_TEST(matcher.posted() == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_receive_is_cancelled_once) {
+    Matcher matcher;
+    PostedReceive first, second;
+    for (const bool alone : {true, false}) {
+        matcher.post(first, {1, 1, 1});
+        if (!alone) matcher.post(second, {1, 2, 2});
+        BOOST_TEST(matcher.cancel(first));
+        BOOST_TEST(!matcher.cancel(first));
+    }
+    BOOST_TEST(matcher.posted() == 1u);
+}
+
 // Entries come from pools: one that has stood behind another under a key may come back as the only one.
 BOOST_AUTO_TEST_CASE(entries_are_used_again) {
     Matcher matcher;
