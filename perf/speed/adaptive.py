@@ -271,4 +271,4 @@ def wrong_order(c):
 
 ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "contexts": contexts.contexts, "switches": kinds.switches,
         "traces": traces, "memory": memory, "victims": connections.victims, "taskpool": connections.task_pool,
-        "dataservers": connections.data_servers, "small_jobs": small_jobs.small_jobs}
+        "dataservers": connections.data_servers, "servers": connections.servers_that, "small_jobs": small_jobs.small_jobs}

@@ -132,11 +132,30 @@ def data_servers(c):
         yield from limits_of(c, "dataservers", {"unlimited": 4}, nodes, per_node, tasks)
 
 
+def job_of(nodes, per_node, tasks):
+    """A task takes 44 ms, as the text's. Commands as that text has them (tear-down in hundreds of microseconds), not as the
+    other's. The first run is not measured: there all meet for the first time, once in the text's 3000 tasks."""
+    return {"nodes": nodes, "ranks_per_node": per_node, "messages": tasks, "compute": TASK_NS, "warm_up": 1,
+            "fault": [f"command-cost {what} all" for what in ("create 100us", "modify 60us", "destroy 100us")]}
+
+
+def servers_that(c):
+    """Why LRU loses more in `taskpool` than in `dataservers`: servers that compute, servers with a limit, or both"""
+    nodes, per_node, tasks = (16, 4, 40) if c.quick else (16, 16, 30)
+    job, servers = job_of(nodes, per_node, tasks) | adaptive.RC | {"on_demand": True}, nodes * per_node // 4
+    for computing in (True, False):
+        kernel = "taskpool" if computing else "dataservers"
+        free = adaptive.simulate(c, kernel, **job)["time_us"]
+        for limited in (True, False):
+            found = adaptive.simulate(c, kernel, **job, max_conn=servers // 4, victims="lru", **({} if limited else {"unlimited": 4}))
+            yield Result("servers", f"{nodes * per_node} processes, max_conn {servers // 4}, lru; servers "
+                         f"{'compute' if computing else 'only serve'}, {'have the limit, too' if limited else 'have none'}",
+                         f"{100 * (found['time_us'] / free - 1):+.1f} %, {found['parks'] / tasks:.2f} tear-downs a task; a process waits "
+                         f"{found['wait_us'] / 1e3:.1f} ms for places, its questions take {found['parting_us'] / 1e3:.1f} ms")
+
+
 def limits_of(c, kernel, how, nodes, per_node, tasks):
-    # A task takes 44 ms, as the text's. Commands as that text has them (tear-down in hundreds of microseconds), not as the
-    # other's. The first run is not measured: there all meet for the first time, once in the text's 3000 tasks.
-    job = {"nodes": nodes, "ranks_per_node": per_node, "messages": tasks, "compute": TASK_NS, "warm_up": 1,
-           "fault": [f"command-cost {what} all" for what in ("create 100us", "modify 60us", "destroy 100us")]}
+    job = job_of(nodes, per_node, tasks)
     ranks = nodes * per_node
     servers = ranks // 4
     ready = adaptive.simulate(c, kernel, **job, **adaptive.RC, **how)

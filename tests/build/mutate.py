@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 """Mutation testing of pure code: does a unit test notice when one place is wrong?
 
-    tests/build/mutate.py [PART...] [--sample N] [--seed S] [--file NAME] [--at FILE:LINE] [--build DIR]
+    tests/build/mutate.py [PART...] [--sample N] [--seed S] [--minutes M] [--file NAME] [--at FILE:LINE] [--build DIR]
 
 PART: adapt, schedule (of uct_mp), match (of pml_glue/core); all by default. In each mutant one operator, constant or call
 of a source file (.cc) is another one, or one statement is missing. It is compiled alone, linked into the part's unit
 tests in place of the original, and these run, until one fails. Prints each mutant that no test has noticed, and the share
 that was. What does not compile does not count. A mutant may also mean the same as the original: read the survivors.
 
-By hand, not in CI: a mutant takes some seconds. The build has to be up to date. Exit code 1: less than --least (0.9).
+By hand, not in CI: a mutant takes some seconds. They are tried in random order, so that what has been tried when time is up
+(--minutes, ctrl-C) is a fair sample. The build has to be up to date. Exit code 1: less than --least (0.9).
 """
 import argparse
 import json
@@ -27,6 +28,7 @@ PARTS = {"adapt": ("uct_mp/adapt", "tests/unit/adapt", "unit_adapt_"),
          "schedule": ("uct_mp/schedule", "tests/unit/schedule", "unit_schedule_"),
          "match": ("pml_glue/core/match", "tests/pml", "pml_")}
 TESTS = {"match": ["test_match"]} # else all in the folder
+SEEDS = {"schedule": {"TESTS_SEED": "1"}} # else its random test has another one each time
 
 # (what is found, what takes its place); alone between blanks where templates and pointers look alike
 OPERATORS = [(" < ", " <= "), (" <= ", " < "), (" > ", " >= "), (" >= ", " > "), (" == ", " != "), (" != ", " == "), (" < ", " >= "),
@@ -104,7 +106,7 @@ class Part:
     def run(self, program, limit):
         try:
             return subprocess.run([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=limit,
-                                  env={**os.environ, "TESTS_SEED": "1"}, preexec_fn=lambda: resource.setrlimit(
+                                  env={**os.environ, **SEEDS.get(self.name, {})}, preexec_fn=lambda: resource.setrlimit(
                                       resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))).returncode
         except subprocess.TimeoutExpired:
             return "too long"
@@ -122,7 +124,7 @@ class Part:
         for flag in ("-MT", "-MF"):
             if flag in words:
                 del words[words.index(flag):words.index(flag) + 2]
-        return made if subprocess.run(words + ["-w"], cwd=self.build, stderr=subprocess.DEVNULL).returncode == 0 else None
+        return made if subprocess.run(words + ["-w", "-O1", "-g0"], cwd=self.build, stderr=subprocess.DEVNULL).returncode == 0 else None
 
     def noticed(self, mutant, folder):
         """The test that fails; "" if none does; None if it does not compile."""
@@ -144,11 +146,30 @@ class Part:
         return ""
 
 
+    def try_all(self, mutants, seconds):
+        """How many were tried, and noticed; how many do not compile."""
+        tried = noticed = other = 0
+        end = time.monotonic() + seconds
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                for mutant in mutants:
+                    if time.monotonic() > end:
+                        break
+                    test = self.noticed(mutant, folder)
+                    tried, noticed, other = tried + (test is not None), noticed + bool(test), other + (test is None)
+                    if test == "":
+                        print(f"not noticed: {mutant}", flush=True)
+            except KeyboardInterrupt:
+                pass
+        return tried, noticed, other
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="so many of each part, at random; 0: all")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the order in which they are tried")
+    parser.add_argument("--minutes", type=float, default=float("inf"), metavar="M", help="for each part; then no further one is tried")
     parser.add_argument("--file", help="only this one, as windows.cc")
     parser.add_argument("--at", metavar="FILE:LINE", help="only those of one line")
     parser.add_argument("--build", default=os.path.join(SOURCE, "build/release"), metavar="DIR")
@@ -162,22 +183,14 @@ def main():
         chosen = [m for path in part.sources for m in mutants_of(path)
                   if options.file in (None, os.path.basename(path)) and
                   options.at in (None, f"{os.path.basename(path)}:{m.number}")]
-        if options.sample and options.sample < len(chosen):
-            chosen = random.Random(options.seed).sample(chosen, options.sample)
+        random.Random(options.seed).shuffle(chosen)
+        chosen = chosen[:options.sample or None]
         if not chosen:
             continue
         part.prepare()
-        tried = noticed = 0
-        with tempfile.TemporaryDirectory() as folder:
-            for mutant in chosen:
-                test = part.noticed(mutant, folder)
-                if test is None:
-                    continue
-                tried += 1
-                noticed += test != ""
-                if not test:
-                    print(f"not noticed: {mutant}", flush=True)
-        print(f"{name}: {noticed} of {tried} noticed, {noticed / max(tried, 1):.2f} ({len(chosen) - tried} do not compile)", flush=True)
+        tried, noticed, other = part.try_all(chosen, 60 * options.minutes)
+        print(f"{name}: {noticed} of {tried} noticed, {noticed / max(tried, 1):.2f} ({other} do not compile, "
+              f"{len(chosen) - tried - other} were not tried)", flush=True)
         all_tried, all_noticed = all_tried + tried, all_noticed + noticed
     print(f"all: {all_noticed} of {all_tried} noticed, {all_noticed / max(all_tried, 1):.2f}")
     sys.exit(all_noticed < options.least * all_tried)

@@ -181,6 +181,32 @@ BOOST_AUTO_TEST_CASE(many_keys_make_the_table_grow) {
     BOOST_TEST(matcher.posted() == 0u);
 }
 
+// The place of the last key is another one when the table has grown.
+BOOST_AUTO_TEST_CASE(the_last_key_is_found_in_a_table_that_has_grown) {
+    Matcher matcher;
+    std::vector<PostedReceive> receives(3 * 2000);
+    for (int i = 0; i < 2000; ++i) {
+        PostedReceive* const three = &receives[3 * static_cast<unsigned>(i)];
+        for (unsigned k = 0; k < 3; ++k) matcher.post(three[k], {1, i % 200, i / 200});
+        for (unsigned k = 0; k < 2; ++k) BOOST_REQUIRE(matcher.arrive({1, i % 200, i / 200}) == &three[k]);
+    }
+    for (int i = 0; i < 2000; ++i)
+        BOOST_REQUIRE(matcher.arrive({1, i % 200, i / 200}) == &receives[3 * static_cast<unsigned>(i) + 2]);
+    BOOST_TEST(matcher.posted() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_receive_is_cancelled_once) {
+    Matcher matcher;
+    PostedReceive first, second;
+    for (const bool alone : {true, false}) {
+        matcher.post(first, {1, 1, 1});
+        if (!alone) matcher.post(second, {1, 2, 2});
+        BOOST_TEST(matcher.cancel(first));
+        BOOST_TEST(!matcher.cancel(first));
+    }
+    BOOST_TEST(matcher.posted() == 1u);
+}
+
 // Entries come from pools: one that has stood behind another under a key may come back as the only one.
 BOOST_AUTO_TEST_CASE(entries_are_used_again) {
     Matcher matcher;

@@ -27,9 +27,7 @@ double looks(const Source& source, double busiest, const Limits& limits) {
 // A message finds half of the rings polled in vain. The busiest source keeps the receiver polling.
 double polling(double busiest, double looked, const Costs& costs) { return busiest * looked / 2 * costs.miss; }
 
-double credits(double count, const Costs& costs, const Limits& limits) {
-    return limits.slots ? count * costs.credit / limits.slots : 0;
-}
+double credits(double count, const Costs& costs, const Limits& limits) { return count * costs.credit / limits.slots; }
 
 Mapping rc_for(const std::vector<Source>& sources, const Costs& costs, const Limits& limits) {
     Mapping best;

@@ -20,7 +20,7 @@ struct Costs {
 struct Limits {
     unsigned rc = 26;        // [h] sources with RC at a time
     unsigned rings = 256;    // [tau] sources with a ring; 0: it is about RC
-    unsigned slots = 16;     // [s] of a ring
+    unsigned slots = 16;     // [s] of a ring, 1 or more
     unsigned cold_every = 8; // rings with less than 1/8 of the busiest ring's messages are
                              // looked at every 8th time; 1: all of them every time, as in AQPS
 };

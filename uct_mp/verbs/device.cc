@@ -249,7 +249,7 @@ Status check_partition(const std::vector<Adapter>& adapters, std::uint16_t parti
     if (partition == 0 || lack.empty()) return Status::ok;
     char key[8];
     std::snprintf(key, sizeof key, "0x%x", partition);
-    error = std::string("UCX_MP_PKEY: no port is a member of partition ") + key + " (" + lack +
+    error = std::string("UCX_MP_PKEY, UCX_IB_PKEY: no port is a member of partition ") + key + " (" + lack +
             "); allowed: auto, or a key that one of them has";
     return Status::invalid_param;
 }

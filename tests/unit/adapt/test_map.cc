@@ -64,6 +64,24 @@ BOOST_AUTO_TEST_CASE(all_alike) {
     BOOST_TEST(rings.gain + rc.gain == 5473.75, tools::tolerance(1e-12)); // the paper's, 0.0869 us a message
     BOOST_TEST(rc.count(Service::rc) == 26u);
     BOOST_TEST(rings.count(Service::dc_ring) == 63u);
+    // Always the same ones, whatever their order.
+    std::ranges::reverse(all);
+    for (unsigned i = 0; i < all.size(); ++i) BOOST_TEST((rc.of(i) == Service::rc) == (i < 26));
+    BOOST_TEST((find_map(all, kPaper, kRc).choices == rc.choices));
+}
+
+BOOST_AUTO_TEST_CASE(a_map_has_one_service_for_each) {
+    Mapping map;
+    for (const std::uint32_t id : {7, 3, 5}) map.set(id, Service::rc);
+    map.set(5, Service::dc_ring); // another one
+    map.set(4, Service::shared);  // which it has anyway
+    BOOST_TEST((map.choices == std::vector<Choice>{{3, Service::rc}, {5, Service::dc_ring}, {7, Service::rc}}));
+    map.set(3, Service::shared);
+    map.set(9, Service::shared);
+    BOOST_TEST((map.choices == std::vector<Choice>{{5, Service::dc_ring}, {7, Service::rc}}));
+    for (const std::uint32_t id : {3, 4, 6, 9}) BOOST_TEST(map.of(id) == Service::shared);
+    BOOST_TEST(map.of(7) == Service::rc);
+    BOOST_TEST(map.count(Service::rc) == 1u);
 }
 
 // Beside a busiest source of n1, a source is worth a ring if n > n1 / 16 + 123.
@@ -126,6 +144,11 @@ BOOST_AUTO_TEST_CASE(value_is_the_gain_without_what_was_made) {
     const std::vector<Source> others = {{.id = 9, .count = 1000}};
     BOOST_TEST(value(map, others, kPaper, kRings) == -1000 * 1.5 * 0.01, tools::tolerance(1e-12));
     BOOST_TEST(value(Mapping{}, all, kPaper, kRings) == 0.0);
+    // Nor are cold ones looked at each time, or paths of RC at all.
+    Limits cold = kRings;
+    cold.cold_every = 8;
+    BOOST_TEST(value(map, others, kPaper, cold) == -1000 * 1.5 / 8 * 0.01, tools::tolerance(1e-12));
+    BOOST_TEST(value(find_map(all, kPaper, kRc), others, kPaper, kRc) == 0.0);
 }
 
 // Rings are the receiver's choice, RC the sender's. Whatever the costs, no pair of maps is better than the best of

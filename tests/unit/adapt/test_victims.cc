@@ -74,6 +74,8 @@ BOOST_AUTO_TEST_CASE(lru_takes_the_one_unused_for_longest) {
     BOOST_TEST(victims.choose(all) == 1u);
     const Victims::Key busy[] = {1, 3}; // 2 has something under way
     BOOST_TEST(victims.choose(busy) == 1u);
+    const Victims::Key two[] = {2, 3};
+    BOOST_TEST(victims.choose(two) == 0u);
     const Victims::Key unknown[] = {1, 9, 3};
     BOOST_TEST(victims.choose(unknown) == 1u); // never used
 }
@@ -89,19 +91,40 @@ BOOST_AUTO_TEST_CASE(lru_m_takes_the_fewest_tear_downs_first) {
     const Victims::Key two[] = {1, 2};
     BOOST_TEST(victims.choose(two) == 1u);
     BOOST_TEST(victims.tear_downs(1) == 2u);
+    BOOST_TEST(victims.tear_downs(9) == 0u); // not known
+    // Seven are as many as it counts: of two such the older one goes.
+    for (unsigned i = 0; i < 7; ++i) victims.torn_down(3);
+    for (unsigned i = 0; i < 8; ++i) victims.torn_down(2);
+    BOOST_TEST(victims.tear_downs(2) == 7u);
+    const Victims::Key often[] = {3, 2};
+    BOOST_TEST(victims.choose(often) == 1u);
 }
 
-// Memory has a bound, whoever comes.
+// Memory has a bound, whoever comes: the older half is forgotten then, but for those that an expert holds.
 BOOST_AUTO_TEST_CASE(strangers_are_forgotten) {
+    constexpr std::size_t kMost = 8 * 16 + 4096;
     for (const VictimPolicy policy : kPolicies) {
         Victims victims(policy, 16);
+        std::size_t before = 0;
         for (Victims::Key peer = 0; peer < 100'000; ++peer) {
             victims.used(peer);
-            if (peer % 3 == 0) victims.torn_down(peer);
+            victims.torn_down(peer);
             const Victims::Key all[] = {peer, peer / 2};
             (void)victims.choose(all);
+            const std::size_t now = victims.remembered();
+            BOOST_REQUIRE(now <= kMost);
+            if (now < before) {
+                BOOST_TEST(before == kMost);
+                BOOST_TEST(victims.tear_downs(peer) == 1u);
+                if (policy == VictimPolicy::leader) {
+                    BOOST_TEST((now >= kMost / 2 && now < kMost / 2 + 16 * 6)); // six experts
+                } else {
+                    BOOST_TEST(now == kMost / 2);
+                    BOOST_TEST(victims.tear_downs(peer + 1 - now) == 1u);
+                }
+            }
+            before = now;
         }
-        BOOST_TEST(victims.remembered() <= 8 * 16 + 4096u + 1);
     }
 }
 
@@ -138,6 +161,28 @@ BOOST_AUTO_TEST_CASE(a_dear_connection_stays) {
     BOOST_TEST_MESSAGE("LRU " << lru << ", ours " << ours);
     BOOST_TEST(ours < 0.7 * lru);
     BOOST_TEST(paid(VictimPolicy::leader, true) == ours);
+}
+
+// The cheaper one goes, by the mean of what its own connections have taken; who is not known is as dear as the mean of
+// all.
+BOOST_AUTO_TEST_CASE(a_cheap_connection_goes_first) {
+    const auto goes = [](std::initializer_list<std::pair<Victims::Key, double>> took, Victims::Key older,
+                         Victims::Key newer) {
+        Victims victims(VictimPolicy::leader, 8);
+        for (const auto& [peer, time] : took) victims.connected(peer, time);
+        victims.used(older);
+        victims.used(newer);
+        const Victims::Key both[] = {older, newer};
+        return both[victims.choose(both)];
+    };
+    BOOST_TEST(goes({}, 1, 2) == 1u);
+    BOOST_TEST(goes({{1, 1000}, {2, 1000}}, 1, 2) == 1u);
+    BOOST_TEST(goes({{1, 3000}, {2, 1000}}, 1, 2) == 2u);
+    BOOST_TEST(goes({{2, 1000}, {2, 3000}, {1, 2500}}, 1, 2) == 2u); // a mean of 2000
+    BOOST_TEST(goes({{1, 3000}, {1, 1000}, {2, 1500}}, 1, 2) == 2u);
+    BOOST_TEST(goes({{1, 1000}, {2, 3000}}, 2, 3) == 3u);
+    BOOST_TEST(goes({{1, 1000}, {2, 3000}}, 3, 1) == 1u);
+    BOOST_TEST(goes({{9, 1e9}, {2, 100}, {1, 10}}, 2, 1) == 2u); // both are as cheap as it gets
 }
 
 BOOST_DATA_TEST_CASE(one_place, kFamilies, family) {

@@ -54,8 +54,10 @@ std::vector<Counts::Entry> from(std::initializer_list<std::uint32_t> ids, float 
 BOOST_AUTO_TEST_CASE(a_pattern_that_lasts) {
     Driver driver(paper());
     const auto steady = [](Nanos) { return from({1, 2, 3}, 10'000); };
+    BOOST_TEST(driver.windows.least_gain() == 0.0);
     BOOST_TEST((driver.look(steady).why == Why::first));
     BOOST_TEST(driver.present.count(Service::rc) == 3u);
+    BOOST_TEST(driver.windows.least_gain() == 25.0);
     for (unsigned i = 0; i < 50; ++i) BOOST_TEST((driver.look(steady).why == Why::nothing));
     BOOST_TEST(driver.windows.begin() == 0u);
 }
@@ -148,6 +150,8 @@ BOOST_AUTO_TEST_CASE(a_change_is_followed_up) {
 BOOST_AUTO_TEST_CASE(silence_first) {
     Driver driver(paper());
     for (unsigned i = 0; i < 5; ++i) BOOST_TEST((driver.look([](Nanos) { return from({}, 0); }).why == Why::nothing));
+    BOOST_TEST(driver.windows.counts().slices() == 0u);
+    BOOST_TEST(driver.windows.begin() == 5 * kSecond);
     BOOST_TEST((driver.look([](Nanos) { return from({1}, 10'000); }).why == Why::first));
     BOOST_TEST(driver.present.of(1) == Service::rc);
 }
@@ -210,6 +214,7 @@ BOOST_AUTO_TEST_CASE(the_first_map_comes_late) {
     while (driver.present.choices.empty() && looks < 100) (void)driver.look(few), ++looks;
     BOOST_TEST(driver.present.of(1) == Service::rc);
     BOOST_TEST(looks > 5u);
+    BOOST_TEST(driver.windows.least_gain() == 25.0);
 }
 
 // No gain is asked for. What differs by rounding only is no gain, so nothing goes to and fro.
