@@ -70,15 +70,18 @@ Status Atomics::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, st
     return Status::no_resource;
 }
 
-Status Atomics::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
-                       void* result, std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion,
-                       bool fetch) {
+template <bool marked> Status Atomics::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                                              std::uint64_t compare, void* result, std::uint64_t remote,
+                                              const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
+    if (enter<marked>(channel)) [[unlikely]]
+        mp_turn_wait(&core_.progress.beside.turn);
     if (core_.config.atomics == AtomicsMode::adapter)
-        return adapter_atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch);
+        return left<marked>(
+            core_, adapter_atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch));
     constexpr std::uint32_t size = kHeader + sizeof(AtomicRequest);
     Sender::Start start;
     if (const Status status = core_.sender.start_message(channel, core_.small, size, start); status != Status::ok)
-        return status;
+        return left<marked>(core_, status);
     Work* work = core_.works.new_work(channel, WorkKind::atomic, completion);
     work->open = fetch ? 2 : 1; // waits for the acknowledgment, and for the reply
     work->width = static_cast<std::uint8_t>(width);
@@ -100,7 +103,7 @@ Status Atomics::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint6
     core_.sender.finish_message(channel, start, Kind::atomic, 0, size, fetch ? flag::ack_request : 0);
     channel.fences.atomics_sent = true;
     channel.fences.atomics_end = channel.next_sequence;
-    return fetch ? Status::in_progress : Status::ok;
+    return left<marked>(core_, fetch ? Status::in_progress : Status::ok);
 }
 
 void Atomics::serve_atomic(Channel& channel, const AtomicRequest& request) {
@@ -181,21 +184,15 @@ void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
 template <bool marked> Status Calls<marked>::atomic_post(Channel& channel, AtomicOp op, unsigned width,
                                                          std::uint64_t value, std::uint64_t remote,
                                                          const verbs::RemoteKeys& rkeys) {
-    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
-        return m.atomics.atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
-    };
-    return in_turn<marked, Calls<false>::atomic_post>(channel, body, op, width, value, remote, std::cref(rkeys));
+    return channel.core->atomics.atomic<marked>(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
 }
 
 template <bool marked> Status Calls<marked>::atomic_fetch(Channel& channel, AtomicOp op, unsigned width,
                                                           std::uint64_t value, std::uint64_t compare, void* result,
                                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys,
                                                           Completion* completion) {
-    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
-        return m.atomics.atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
-    };
-    return in_turn<marked, Calls<false>::atomic_fetch>(channel, body, op, width, value, compare, result, remote,
-                                                       std::cref(rkeys), completion);
+    return channel.core->atomics.atomic<marked>(channel, op, width, value, compare, result, remote, rkeys, completion,
+                                                true);
 }
 
 template Status Calls<false>::atomic_post(Channel&, AtomicOp, unsigned, std::uint64_t, std::uint64_t,

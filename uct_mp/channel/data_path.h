@@ -41,23 +41,34 @@ inline constexpr unsigned kFewBytes = 32;
 
 // -- A call of the program
 
-// Its entry and its exit, where a thread takes turns with the program. Where it has to wait for the thread, it goes on
-// in a function of its own: so none of its registers has to survive a call.
-// (Written without an object whose destructor leaves: compilers keep that in memory.) `call`: the same without marks.
+// `marked`: the call has an entry and an exit, for a thread that takes turns with the program (Beside::turn).
+
+// Its exit, with what it returns. (Without an object whose destructor leaves: compilers keep that in memory.)
+template <bool marked, class Result> [[gnu::always_inline]] inline Result left(Core& core, Result result) {
+    if constexpr (marked) mp_turn_leave(&core.progress.beside.turn);
+    return result;
+}
+// Its entry. True: wait_and_call() is the rest.
+template <bool marked> [[gnu::always_inline]] inline bool enter(Channel& channel) {
+    if constexpr (marked) return mp_turn_begin(&channel.core->progress.beside.turn);
+    return false;
+}
+// Waits for the thread, makes the call and leaves. A function of its own, so that none of the caller's registers has to
+// survive a call. `call`: the same without marks.
 template <auto call, class... Arguments>
 [[gnu::noinline, gnu::cold]] auto wait_and_call(Channel& channel, Arguments... arguments) {
-    mp_turn_wait(&channel.core->progress.beside.turn);
-    return call(channel, arguments...);
+    Core& core = *channel.core;
+    mp_turn_wait(&core.progress.beside.turn);
+    return left<true>(core, call(channel, arguments...));
 }
+// Its entry, `body`, and its exit.
 template <bool marked, auto call, class Body, class... Arguments>
 [[gnu::always_inline]] inline auto in_turn(Channel& channel, const Body& body, Arguments... arguments) {
     Core& core = *channel.core;
     if constexpr (!marked) return body(core);
-    mp_turn_t* const turn = &core.progress.beside.turn;
-    const bool waits = mp_turn_begin(turn);
-    const auto result = waits ? wait_and_call<call>(channel, arguments...) : body(core);
-    mp_turn_leave(turn);
-    return result;
+    if (mp_turn_begin(&core.progress.beside.turn)) [[unlikely]]
+        return wait_and_call<call>(channel, arguments...);
+    return left<true>(core, body(core));
 }
 
 // -- Sending

@@ -277,16 +277,25 @@ void Interface::fence_all() {
 
 namespace {
 // A function of its own, so that the usual flush saves no registers for it.
-[[gnu::noinline]] Status flush_unusual(Core& core, Channel& channel, Completion* completion) {
-    const Status status = core.epochs.flush_any(channel, completion);
-    return core.aside ? core.progress.beside.behind_kept(status, completion, channel) : status;
+template <bool leaves> [[gnu::noinline]] Status flush_unusual(Core& core, Channel& channel, Completion* completion) {
+    Status status = core.epochs.flush_any(channel, completion);
+    if (core.aside) status = core.progress.beside.behind_kept(status, completion, channel);
+    return left<leaves>(core, status);
+}
+template <bool leaves>
+[[gnu::always_inline]] inline Status flush(Core& core, Channel& channel, Completion* completion) {
+    if (core.epochs.flush_at_once(channel, completion)) [[likely]]
+        return left<leaves>(core, Status::in_progress);
+    return flush_unusual<leaves>(core, channel, completion);
 }
 } // namespace
 
 Status Interface::flush(Channel& channel, Completion* completion) {
-    if (core_->epochs.flush_at_once(channel, completion)) [[likely]]
-        return Status::in_progress;
-    return flush_unusual(*core_, channel, completion);
+    return channel::flush<false>(*core_, channel, completion);
+}
+
+Status Interface::flush_and_leave(Channel& channel, Completion* completion) {
+    return channel::flush<true>(*core_, channel, completion);
 }
 
 Status Interface::flush_all() {

@@ -172,8 +172,8 @@ struct Limits {                           // bytes; what one operation may carry
 // `completion` will be called (it may be null). Lengths must be within limits() (checked by assertion only). They
 // belong to the channel, whichever interface they are called on.
 //
-// `marked`: each marks its entry and its exit for a thread that takes turns with the program (Beside::turn): some
-// ten instructions. Interface's own are not marked, and its other functions never are: their caller does so.
+// `marked`: each marks its entry and its exit for a thread that takes turns with the program (Beside::turn): 3
+// to 5 instructions. Interface's own are not marked, and its other functions never are: their caller does so.
 template <bool marked> struct Calls {
     static Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length);
@@ -227,6 +227,7 @@ public:
     // Completes puts and atomics at the peer, and everything else locally. ok: nothing was outstanding. The puts are
     // then visible at the peer to all who learn of it, over whatever adapter.
     Status flush(Channel& channel, Completion* completion);
+    Status flush_and_leave(Channel& channel, Completion* completion); // as progress_and_leave()
     Status flush_all(); // ok or in_progress (no completion, as UCX's iface_flush)
     void fence_all();
 
@@ -278,6 +279,8 @@ public:
 
     // Polls, delivers, completes. Returns how many things happened.
     unsigned progress();
+    // The same for a caller that has entered Beside::turn: it leaves that at its end.
+    unsigned progress_and_leave();
 
     // Config::background: to be called, from any thread, whenever one of control_fds() is readable. Slow path.
     unsigned serve();

@@ -425,11 +425,10 @@ template <bool marked> ssize_t Calls<marked>::put_bcopy(Channel& channel, PackFn
     return in_turn<marked, Calls<false>::put_bcopy>(channel, body, pack, arg, remote, std::cref(rkeys));
 }
 
-template <bool read> [[gnu::always_inline]] inline Status Mover::zcopy(Channel& channel, const Iov* iov,
+template <bool read> [[gnu::always_inline]] inline Status Mover::zcopy(Core& m, Channel& channel, const Iov* iov,
                                                                        std::size_t count, std::uint64_t remote,
                                                                        const verbs::RemoteKeys& rkeys,
                                                                        Completion* completion) {
-    Core& m = *channel.core;
     const verbs::RemoteKeys* keys = &rkeys;
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
@@ -447,7 +446,7 @@ template <bool marked> Status Calls<marked>::put_zcopy(Channel& channel, const I
                                                        std::uint64_t remote, const verbs::RemoteKeys& rkeys,
                                                        Completion* completion) {
     const auto body = [&](Core & m) __attribute__((always_inline))->Status {
-        return m.mover.zcopy<false>(channel, iov, count, remote, rkeys, completion);
+        return Mover::zcopy<false>(m, channel, iov, count, remote, rkeys, completion);
     };
     return in_turn<marked, Calls<false>::put_zcopy>(channel, body, iov, count, remote, std::cref(rkeys), completion);
 }
@@ -456,7 +455,7 @@ template <bool marked> Status Calls<marked>::get_zcopy(Channel& channel, const I
                                                        std::uint64_t remote, const verbs::RemoteKeys& rkeys,
                                                        Completion* completion) {
     const auto body = [&](Core & m) __attribute__((always_inline))->Status {
-        return m.mover.zcopy<true>(channel, iov, count, remote, rkeys, completion);
+        return Mover::zcopy<true>(m, channel, iov, count, remote, rkeys, completion);
     };
     return in_turn<marked, Calls<false>::get_zcopy>(channel, body, iov, count, remote, std::cref(rkeys), completion);
 }

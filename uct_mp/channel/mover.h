@@ -22,8 +22,9 @@ public:
     // Starts an operation, for which `work` has pieces, remote address and keys. in_progress: its completion follows.
     Status rdma(Channel& channel, Work& work);
     // A put or get, from the gate on.
-    template <bool read> Status zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                                      const verbs::RemoteKeys& rkeys, Completion* completion);
+    template <bool read> static Status zcopy(Core& m, Channel& channel, const Iov* iov, std::size_t count,
+                                             std::uint64_t remote, const verbs::RemoteKeys& rkeys,
+                                             Completion* completion);
     // Over an only path, in one piece; the queue has room.
     template <bool read, Fits> Status post_sole(Channel& channel, SendQueue& queue, Work& work, ibv_sge* sge,
                                                 int pieces, std::uint32_t bytes, std::uint64_t remote,

@@ -21,25 +21,37 @@ Progress::Progress(Core& core, const Config& config)
     core.rounds.quiet_mask = std::bit_ceil(std::max(config.quiet_interval, 1u)) - 1;
 }
 
-unsigned Interface::progress() {
-    Core& m = *core_;
-    unsigned handed_out = 0;
-    if (m.aside) [[unlikely]]
-        handed_out = m.progress.beside.hand_out(); // before anything else is polled
-    return handed_out + m.progress.step();
+unsigned Interface::progress() { return core_->progress.round<false>(); }
+unsigned Interface::progress_and_leave() { return core_->progress.round<true>(); }
+
+template <bool leaves> unsigned Progress::round() {
+    if (core_.aside) [[unlikely]]
+        return hand_out_and_step<leaves>();
+    return step<leaves>();
 }
 
-unsigned Progress::step() {
+template <bool leaves> unsigned Progress::hand_out_and_step() {
+    const unsigned handed_out = beside.hand_out(); // before anything else is polled
+    return handed_out + step<leaves>();
+}
+
+template <bool leaves> unsigned Progress::step() {
     const bool look = core_.alert; // recovery waits until all queues have been looked at
     const bool all = (++rounds_ & silent_mask_) == 0 || look;
     const unsigned n =
         core_.rounds.polled_count == 1 ? core_.completions.poll(core_.adapters[0], all) : poll_several(all);
     // The control plane is quiet nearly always. So it is polled now and then, and always during a handshake of ours.
     if (--until_control_ == 0 || look || core_.due || core_.alert || core_.recovery_steps ||
-        core_.attention.load(std::memory_order_relaxed))
-        return serve(n, look);
+        core_.attention.load(std::memory_order_relaxed)) {
+        const unsigned all_found = serve(n, look);
+        if constexpr (leaves) mp_turn_leave(&beside.turn);
+        return all_found;
+    }
+    if constexpr (leaves) mp_turn_leave(&beside.turn);
     return n;
 }
+
+template unsigned Progress::step<false>();
 
 unsigned Progress::poll_several(bool all) {
     unsigned n = 0;

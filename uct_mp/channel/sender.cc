@@ -367,12 +367,13 @@ Status Sender::am_short_any(Channel& channel, std::uint8_t id, std::uint64_t hea
                                                         ShortMessage{header, payload, length}));
 }
 
-template <bool tagged> Status Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header,
-                                                    const void* payload, unsigned length) {
+template <bool tagged, bool leaves> Status
+Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length) {
     Core& m = *channel.core;
-    return status_of(m.sender.active_message_lane<Fits::yes, tagged>(
-        channel, m.small, id, ShortMessage{header, payload, length},
-        [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
+    return left<leaves>(m, status_of(m.sender.active_message_lane<Fits::yes, tagged>(
+                               channel, m.small, id, ShortMessage{header, payload, length}, [=, &channel] {
+                                   return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length));
+                               })));
 }
 
 Status Sender::am_short_ring(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
@@ -401,26 +402,26 @@ Status Sender::am_short_sole(Channel& channel, std::uint8_t id, std::uint64_t he
 
 template <bool marked> Status Calls<marked>::am_short(Channel& channel, std::uint8_t id, std::uint64_t header,
                                                       const void* payload, unsigned length) {
-    const auto body = [&](Core & m) __attribute__((always_inline))->Status {
-        if (channel.gates) [[unlikely]] {
-            if (channel.gates == gate::ring && !channel.wiring.only)
-                return Sender::am_short_ring(channel, id, header, payload, length);
-            return Sender::am_short_any(channel, id, header, payload, length);
-        }
-        if (channel.wiring.only) {
-            // Most messages are short. Those are sent here, with no call but the one that posts.
-            static_assert(kHeader + sizeof header + kFewBytes <= 256);
-            Core& core = marked ? m : *channel.core; // unmarked: channel.core is not read before it is needed here
-            std::uint32_t sent;
-            if (length <= kFewBytes && core.sender.active_message_sole<Fits::one_packet>(
-                                           channel, core.small, id, FewBytes{header, payload, length}, sent)) [[likely]]
-                return Status::ok;
-            return Sender::am_short_sole(channel, id, header, payload, length);
-        }
-        if (channel.wiring.by_lane) return Sender::am_short_lane<false>(channel, id, header, payload, length);
-        return Sender::am_short_lane<true>(channel, id, header, payload, length);
-    };
-    return in_turn<marked, Calls<false>::am_short>(channel, body, id, header, payload, length);
+    Core* const entered = marked ? channel.core : nullptr; // unmarked: it is not read before it is needed
+    if (enter<marked>(channel)) [[unlikely]]
+        return wait_and_call<Calls<false>::am_short>(channel, id, header, payload, length);
+    if (channel.gates) [[unlikely]] {
+        if (channel.gates == gate::ring && !channel.wiring.only)
+            return left<marked>(*channel.core, Sender::am_short_ring(channel, id, header, payload, length));
+        return left<marked>(*channel.core, Sender::am_short_any(channel, id, header, payload, length));
+    }
+    if (channel.wiring.only) {
+        // Most messages are short. Those are sent here, with no call but the one that posts.
+        static_assert(kHeader + sizeof header + kFewBytes <= 256);
+        Core& core = marked ? *entered : *channel.core;
+        std::uint32_t sent;
+        if (length <= kFewBytes && core.sender.active_message_sole<Fits::one_packet>(
+                                       channel, core.small, id, FewBytes{header, payload, length}, sent)) [[likely]]
+            return left<marked>(core, Status::ok);
+        return left<marked>(core, Sender::am_short_sole(channel, id, header, payload, length));
+    }
+    if (channel.wiring.by_lane) return Sender::am_short_lane<false, marked>(channel, id, header, payload, length);
+    return Sender::am_short_lane<true, marked>(channel, id, header, payload, length);
 }
 
 template <bool marked>

@@ -46,6 +46,7 @@ extern "C" void mp_turn_wait(mp_turn_t* turn) {
             nanosleep(&pause, nullptr);
         }
     }
+    words.looks();
     if (!(words.attention() & MP_TURN_NEWS)) return;
     words.clear(MP_TURN_NEWS);
     if (turn->tell) turn->tell(turn->core);

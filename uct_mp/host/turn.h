@@ -14,10 +14,19 @@ namespace ucx_mp::turn {
 class Words {
 public:
     explicit Words(mp_turn_t& turn) : turn_(turn) {}
-    [[nodiscard]] std::uint64_t calls() const { return __atomic_load_n(&turn_.calls, __ATOMIC_ACQUIRE); }
+    // MP_TURN_LOOK is left out.
+    [[nodiscard]] std::uint64_t calls() const {
+        return __atomic_load_n(&turn_.calls, __ATOMIC_ACQUIRE) & ~MP_TURN_LOOK;
+    }
     [[nodiscard]] std::uint32_t attention() const { return __atomic_load_n(&turn_.attention, __ATOMIC_ACQUIRE); }
-    void set(std::uint32_t bits) { __atomic_or_fetch(&turn_.attention, bits, __ATOMIC_SEQ_CST); }
+    // ... and asks the program to look. A call that comes or goes at that moment may take the wish back.
+    void set(std::uint32_t bits) {
+        __atomic_or_fetch(&turn_.attention, bits, __ATOMIC_SEQ_CST);
+        __atomic_or_fetch(&turn_.calls, MP_TURN_LOOK, __ATOMIC_SEQ_CST);
+    }
     void clear(std::uint32_t bits) { __atomic_and_fetch(&turn_.attention, ~bits, __ATOMIC_SEQ_CST); }
+    // The program's: it is inside, and looks.
+    void looks() { __atomic_and_fetch(&turn_.calls, ~MP_TURN_LOOK, __ATOMIC_SEQ_CST); }
     // Every other thread of the process passes a barrier. False: the kernel refuses, so nothing is known of them.
     [[nodiscard]] bool barrier();
 
@@ -32,7 +41,8 @@ private:
 
 // The thread asks for a turn. True: the program is outside, and waits if it comes. The program may have
 // been inside when the thread set TAKEN, and have left since without having seen it: its stores of that
-// time need not be visible here. So a call that has come or gone meanwhile refuses the turn, too.
+// time need not be visible here. So a call that has come or gone meanwhile refuses the turn, too. If none has, nobody
+// has taken the wish back.
 [[nodiscard]] inline bool take(Words& words) {
     const std::uint64_t before = words.calls();
     if (is_inside(before)) return false;
@@ -42,8 +52,8 @@ private:
     return false;
 }
 
-// The program's next call looks, even if there is no news. Its plain reading of `attention` orders nothing, so on some
-// processors only that look makes it see the thread's stores.
+// The program's next call looks, even if there is no news: only that look makes it see the thread's stores on some
+// processors.
 inline void give(Words& words) {
     words.set(MP_TURN_NEWS);
     words.clear(MP_TURN_TAKEN);

@@ -268,13 +268,31 @@ ucs_status_t Calls<marked>::atomic_cswap64(uct_ep_h ep, std::uint64_t compare, s
 
 namespace {
 ucs_status_t flush_any(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
+
+template <bool marked>
+[[gnu::noinline]] ucs_status_t flush_unusual(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
+    [[maybe_unused]] mp_turn_t& turn = Iface::of(ep->iface).turn(); // a completion may end the endpoint
+    const ucs_status_t status = flush_any(ep, flags, completion);
+    if constexpr (marked) mp_turn_leave(&turn);
+    return status;
 }
 
-ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
+[[gnu::noinline, gnu::cold]] ucs_status_t wait_and_flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
+    mp_turn_wait(&Iface::of(ep->iface).turn());
+    return flush_unusual<true>(ep, flags, completion);
+}
+} // namespace
+
+template <bool marked> ucs_status_t Calls<marked>::flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if constexpr (marked) {
+        if (mp_turn_begin(&Iface::of(ep->iface).turn())) [[unlikely]]
+            return wait_and_flush(ep, flags, completion);
+    }
     if ((flags & UCT_FLUSH_FLAG_CANCEL) || e.peer->first || e.origin) [[unlikely]]
-        return flush_any(ep, flags, completion);
-    return to_ucs(e.core->flush(*e.channel, to_core(completion)));
+        return flush_unusual<marked>(ep, flags, completion);
+    return to_ucs(marked ? e.core->flush_and_leave(*e.channel, to_core(completion))
+                         : e.core->flush(*e.channel, to_core(completion)));
 }
 
 namespace {

@@ -73,8 +73,8 @@ template <bool marked> struct Calls {
                                        uct_rkey_t rkey, std::uint32_t* result, uct_completion_t* completion);
     static ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t swap, std::uint64_t remote,
                                        uct_rkey_t rkey, std::uint64_t* result, uct_completion_t* completion);
+    static ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
 };
-ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
 ucs_status_t fence(uct_ep_h ep, unsigned flags);
 ucs_status_t check(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
 ucs_status_t invalidate(uct_ep_h ep, unsigned flags);

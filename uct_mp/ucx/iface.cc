@@ -254,23 +254,28 @@ ucs_status_t Iface::fence(uct_iface_h iface, unsigned) {
 template <bool marked> unsigned Iface::progress(void* iface) {
     Iface& self = of(static_cast<uct_iface_h>(iface));
     if constexpr (marked) {
-        const turn::Inside inside(*self.turn_);
-        return progress<false>(iface);
-    } else if (self.services_.timers() || self.attention_.load(std::memory_order_relaxed)) [[unlikely]]
-        return self.progress_rarely();
-    else
-        return self.core_->progress();
+        if (mp_turn_begin(self.turn_)) [[unlikely]]
+            return self.wait_and_progress();
+    }
+    if (self.services_.timers() || self.attention_.load(std::memory_order_relaxed)) [[unlikely]]
+        return self.progress_rarely<marked>();
+    return marked ? self.core_->progress_and_leave() : self.core_->progress();
+}
+
+unsigned Iface::wait_and_progress() {
+    mp_turn_wait(turn_);
+    return progress_rarely<true>();
+}
+
+template <bool marked> unsigned Iface::progress_rarely() {
+    unsigned count = channel::beside(*core_).hand_out(); // older than what timers and requests that wait call for
+    count += services_.run_timers();
+    if (attention_.load(std::memory_order_relaxed)) count += attend();
+    return count + (marked ? core_->progress_and_leave() : core_->progress());
 }
 
 template unsigned Iface::progress<false>(void* iface);
 template unsigned Iface::progress<true>(void* iface);
-
-unsigned Iface::progress_rarely() {
-    unsigned count = channel::beside(*core_).hand_out(); // older than what timers and requests that wait call for
-    count += services_.run_timers();
-    if (attention_.load(std::memory_order_relaxed)) count += attend();
-    return count + core_->progress();
-}
 
 unsigned Iface::attend() {
     attention_.store(false, std::memory_order_relaxed);

@@ -92,7 +92,8 @@ private:
     ucs_status_t open_base(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
                            const abi::IfaceOptionsBase& options);
     ucs_status_t open_core(const uct_iface_params_t* params, const IfaceOptions& options);
-    [[gnu::noinline]] unsigned progress_rarely();
+    template <bool marked> [[gnu::noinline]] unsigned progress_rarely();
+    [[gnu::noinline, gnu::cold]] unsigned wait_and_progress();
     unsigned attend();
     static void release(uct_recv_desc_t* hook, void* descriptor);
     static void release_marked(uct_recv_desc_t* hook, void* descriptor);
