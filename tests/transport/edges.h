@@ -20,7 +20,7 @@ inline bool quiet(Cluster& cluster, unsigned a, unsigned b) {
     return cluster.until([&] {
         if (from.in_flight() == 0 && all_back()) return true;
         cluster.world.select(a);
-        if (from.in_flight()) (void)from.core->sender.send_ack(from, channel::Kind::ack_request);
+        if (from.in_flight()) (void)from.core->acks.send_ack(from, channel::Kind::ack_request);
         (void)from.core->epochs.push_out(from);
         return false;
     });

@@ -490,7 +490,9 @@ BOOST_DATA_TEST_CASE(the_channel_ends_while_messages_wait, kBoth* boost::unit_te
     if (lives >= 2) waiting.reopen();
     unsigned told = 0;
     for (unsigned i = 0; i < 2; ++i) waiting.cluster.node(i).on_failure = [&](Channel&, Status) { ++told; };
-    waiting.cluster.node(1).iface().core().failures.fail_channel(waiting.cluster.channel(1, 0), Status::io_error);
+    channel::Core& core = waiting.cluster.node(1).iface().core();
+    channel::fail_channel(core, waiting.cluster.channel(1, 0), Status::io_error);
+    core.failures.end(waiting.cluster.channel(1, 0));
     waiting.nothing_left();
     waiting.cluster.run_for(20'000'000);
     BOOST_TEST(told != 0u);

@@ -63,7 +63,7 @@ Status Atomics::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, st
         const Posted posted{.channel = &channel, .work = work, .path = path, .read = true};
         if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, present->rkey[0]},
                           op == AtomicOp::add ? value : compare, op == AtomicOp::add ? nullptr : &value, posted)) {
-            core_.sender.post_refused(channel, queue, posted);
+            post_refused(core_, channel, queue, posted);
         }
         return fetch ? Status::in_progress : Status::ok;
     }
@@ -155,7 +155,7 @@ void Atomics::serve_replies() {
     replies.resize(kept);
 }
 
-void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
+bool Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
     for (std::size_t i = 0; i < channel.moving.atomics.size(); ++i) {
         Work* work = channel.moving.atomics[i];
         if (work->tag != reply.tag) continue;
@@ -169,16 +169,14 @@ void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
             std::memcpy(work->unpack_arg, &value, 4);
         }
         if (--work->open == 0) core_.works.finish_work(*work);
-        return;
+        return true;
     }
     // A refused atomic without a result has no caller to tell. So the channel fails, as after a refusal by an adapter.
-    if (reply.status == 0 || reply.tag & kFetchTag) { // the reply to a cancelled fetch
-        ++core_.receiver.dropped;
-        return;
-    }
+    if (reply.status == 0 || reply.tag & kFetchTag) return false; // the reply to a cancelled fetch
     core_.services.say(LogLevel::error, "%s has refused an atomic operation: not in memory that it offers (any more)",
                        connect::describe(channel.connection).c_str());
-    core_.failures.fail_channel(channel, Status::connection_reset);
+    fail_channel(core_, channel, Status::connection_reset);
+    return true;
 }
 
 template <bool marked> Status Calls<marked>::atomic_post(Channel& channel, AtomicOp op, unsigned width,

@@ -22,9 +22,8 @@ public:
     template <bool marked> Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
                                          std::uint64_t compare, void* result, std::uint64_t remote,
                                          const verbs::RemoteKeys& keys, Completion* completion, bool fetch);
-    // The channel fails if the target has refused an operation without a result. A reply with an unknown tag is
-    // dropped.
-    void take_reply(Channel& channel, const AtomicReply& reply);
+    // The channel fails if the target has refused an operation without a result. False: nobody waits for such a reply.
+    [[nodiscard]] bool take_reply(Channel& channel, const AtomicReply& reply);
 
     // -- Target
     // The memory is checked first: one registered region must contain all of it.

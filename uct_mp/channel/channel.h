@@ -24,6 +24,7 @@
 // Threads: the interface's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -179,7 +180,7 @@ struct Visible {
     PathMask unread = 0;               // paths with puts since the last read back was posted there; see has_unread()
     std::uint32_t sole_puts = 0;       // Wiring::only has no masks: its Path::puts when has_unread() last looked
     bool reads_back = false;           // flushes read back: the peer has several adapters
-    bool read_back_due = false;        // in Visibility::read_backs_due
+    bool read_back_due = false;        // in Lists::read_backs
     PathIndex put_lane = 0;            // the path of copied writes, while any RDMA is open
     struct {
         Work* first = nullptr;
@@ -207,8 +208,8 @@ struct Moving {
     std::uint32_t patience = kFewWaiting;
     bool impatient = false;       // a write did not wait because `patience` writes waited already
     bool reads_came = false;      // reads were posted since the first write began to wait
-    bool pull_due = false;        // in Mover::pulls_due: works found queues full
-    bool push_due = false;        // in Epochs::pushes_due
+    bool pull_due = false;        // in Lists::pulls
+    bool push_due = false;        // in Lists::pushes
     Work* flushes[kEpochs] = {};  // lists, by epoch: each flush waits for this epoch and all before
     std::uint32_t atomic_tag = 0; // of the last atomic
     // Counts one more RDMA operation. Wiring::only needs rdma_open alone.
@@ -225,7 +226,7 @@ struct Moving {
 
 // How a channel ends: endings.h.
 struct Ending {
-    bool failing = false;    // in Failures::list
+    bool failing = false;    // in Lists::failed or told_later
     bool quiet = false;      // ended with nothing outstanding: the user is told only if he uses the channel
     bool whole = false;      // ended with nothing outstanding: its flushes succeed, even if it has been used since
     bool renewing = false;   // ended in order to be parked: it begins anew as soon as nothing refers to the old state
@@ -246,7 +247,7 @@ struct Ending {
 struct Usage {
     unsigned endpoints = 0;  // references: attach() counts up, detach() down
     unsigned cancels = 0;    // endpoints whose operations are being cancelled (cancels.h)
-    bool waiting = false;    // in Placement::waiting
+    bool waiting = false;    // in Lists::waiting
     Nanos used_at = 0;       // last use, roughly; kept while no endpoint uses it
     std::uint64_t parks = 0; // statistics
     // For Admission, if connections are limited
@@ -311,7 +312,7 @@ public:
     std::uint32_t ack_seen = 0;  // the last one that a usual message has brought
     std::uint32_t live_id = 0;   // local_id while messages may be taken the usual way, else an id that none carries
     std::uint16_t early_count = 0;
-    bool ack_due = false; // in Sender::acks_due
+    bool ack_due = false; // in Lists::acks
     bool ack_now = false; // send it even below ack_after
     PathIndex heard = 0;  // path of the latest message; the acknowledgment takes it too, since both sides poll there
     std::uint32_t local_id = 0; // messages to us carry it
@@ -353,6 +354,10 @@ public:
         live_id =
             early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: no message has it
     }
+    // The peer stops sending when a whole window is not acknowledged, so acknowledgments go well before that. For a
+    // channel without a message ring.
+    void set_ack_threshold() { ack_threshold = std::max(1u, window / 4); }
+    void drop_joined(); // the parts of a message that will not be complete
     // Something is to be read back before a flush ends. `always`: also if the peer has one adapter only.
     [[nodiscard]] bool has_unread(bool always = false) {
         if (!visible.reads_back && !always) return false;

@@ -104,7 +104,7 @@ void Closing::say_goodbye() {
     core_.atomics.serve_replies();
     for (Channel* channel : peers) {
         if (channel->gates & (gate::failed | gate::not_ready)) continue;
-        if (channel->expected != channel->ack_sent) (void)core_.sender.send_ack(*channel, Kind::ack);
+        if (channel->expected != channel->ack_sent) (void)core_.acks.send_ack(*channel, Kind::ack);
         (void)core_.epochs.push_out(*channel);
     }
     Nanos next = 0, now = begin;

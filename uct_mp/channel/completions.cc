@@ -180,8 +180,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
             channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
                                              posted.bytes);
             // A channel that shares the initiator may have no other completion coming that would pull its works.
-            if (channel.moving.pulled_count && !std::exchange(channel.moving.pull_due, true))
-                core_.enlist(core_.mover.pulls_due, &channel);
+            if (channel.moving.pulled_count) enlist_once(core_, core_.lists.pulls, channel, channel.moving.pull_due);
         }
         Works::settle(core_, posted);
     }

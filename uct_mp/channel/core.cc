@@ -137,7 +137,7 @@ Status open(Core& core, std::string& error) {
         return Status::io_error;
     }
     connect::ControlConfig with;
-    with.terms = core.parts.own_terms();
+    with.terms = own_terms(core);
     with.names = core.config.names;
     with.transport = core.config.transport;
     with.min_version = core.config.min_version;
@@ -175,7 +175,7 @@ void close(Core& core) {
     for (const auto& cancel : core.cancels.list)
         if (cancel->timer) core.services.cancel(cancel->timer);
     for (std::uint32_t slot = 0; slot < core.directory.channels.size(); ++slot)
-        core.parts.drop_joined(*core.directory.channels[slot]);
+        core.directory.channels[slot]->drop_joined();
     core.observer.reset(); // ends its timers
     core.rings.end();
     core.halves.end();

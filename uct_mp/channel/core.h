@@ -11,8 +11,10 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "uct_mp/channel/acks.h"
 #include "uct_mp/channel/adaptation.h"
 #include "uct_mp/channel/admission.h"
 #include "uct_mp/channel/atomics.h"
@@ -40,7 +42,9 @@
 #include "uct_mp/channel/rounds.h"
 #include "uct_mp/channel/sender.h"
 #include "uct_mp/channel/takeover.h"
+#include "uct_mp/channel/terms.h"
 #include "uct_mp/channel/visibility.h"
+#include "uct_mp/channel/waiting.h"
 #include "uct_mp/channel/works.h"
 #include "uct_mp/link/adapter.h"
 #include "uct_mp/link/dc_pool.h"
@@ -78,7 +82,6 @@ struct Core {
     [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
         return config.recovery.packet_numbers && !(untested >> device & 1);
     }
-    [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
     // Adds an entry to a part's list, and makes progress look at the lists.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
@@ -90,8 +93,7 @@ struct Core {
     unsigned adapter_count = 0, recovery_steps = 0; // steps: events of recovery that this progress counts as found
     const std::uint32_t ring;                       // entries of Wiring::retained and Channel::early: bit_ceil(window)
     bool alert = false;                             // some path is not up, or something else is to be repaired
-    std::uint8_t due = 0;                           // bits of due::
-    std::uint8_t aside = 0;                         // bits of aside::
+    std::uint8_t due = 0, aside = 0;                // bits of due::, bits of aside::
     bool timed = false;                             // adapters that can are asked for timestamps of completions
     std::atomic<bool> attention{false}; // progress is to call Progress::attend(): mail, or a handshake under way
     const AmHandler* handlers;          // Beside exchanges them for a while
@@ -111,11 +113,13 @@ struct Core {
     DcPool dc;
 
     Rounds rounds;
+    Lists lists;
 
     // The parts
     Progress progress;
     Directory directory{*this};
     Placement placement{*this};
+    Acks acks{*this};
     Sender sender{*this};
     Parts parts{*this};
     Receiver receiver{*this};
@@ -140,6 +144,20 @@ struct Core {
     Peers peers{*this};
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };
+
+// Adds the channel to one of Core::lists, unless it is there already.
+inline void enlist_once(Core& core, std::vector<Channel*>& in, Channel& channel, bool& is_there) {
+    if (!std::exchange(is_there, true)) core.enlist(in, &channel);
+}
+
+[[nodiscard]] inline bool has_rings(const Core& core) {
+    return core.config.adapt.max_rings != 0 && core.config.recovery.enabled;
+}
+
+// Recovery is on, and the channel is connected and has not failed.
+[[nodiscard]] inline bool recoverable(const Core& core, const Channel& channel) {
+    return core.config.recovery.enabled && !(channel.gates & (gate::failed | gate::not_ready));
+}
 
 // True: if the path fails, it becomes known which of its writes were executed, or none of them goes again. The peer's
 // packet numbers tell it for RC. Nothing tells it for DC: an executed write may go again there, and then undo a later

@@ -379,15 +379,15 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
     const bool in_line = !read && count == 1 && length <= queue.inline_bytes;
     if (!queue.rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
                     in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED)) [[unlikely]] {
-        core_.sender.post_refused(channel, queue, posted);
+        post_refused(core_, channel, queue, posted);
     }
 }
 
 // -- Receiving
 
 // Calls the handler. True: the buffer may be given back. False: the handler keeps it.
-[[gnu::always_inline]] inline bool Receiver::hand_over(Core& core, const MessageHeader& header, std::byte* payload,
-                                                       std::uint32_t bytes) {
+[[gnu::always_inline]] inline bool hand_over(Core& core, const MessageHeader& header, std::byte* payload,
+                                             std::uint32_t bytes) {
     const AmHandler& handler = core.handlers[header.am_id % kAmIds];
     const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
     if (status != Status::in_progress) [[likely]]
@@ -416,7 +416,7 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
 // The sender waits for the acknowledgment of this message, so it is owed at once.
 [[gnu::always_inline]] inline void Receiver::answer_soon(Core& core, Channel& channel, const MessageHeader& header) {
     channel.heard = header.path;
-    core.sender.owe_ack(channel, true);
+    core.acks.owe_ack(channel, true);
 }
 
 // Counts the next message in order, hands it over, and acknowledges if that is due. hand() calls the handler, and
@@ -427,7 +427,7 @@ Receiver::deliver_next(Core& core, Channel& channel, const MessageHeader& header
     const bool done = hand();
     if (channel.expected - channel.ack_sent >= channel.ack_after) {
         channel.heard = header.path; // only a hint: a handler that keeps the message may have overwritten the header
-        core.sender.owe_ack(channel, false);
+        core.acks.owe_ack(channel, false);
     }
     return done;
 }

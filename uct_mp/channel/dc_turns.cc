@@ -46,7 +46,7 @@ std::uint32_t DcTurns::take_posted(std::uint32_t id) {
 std::optional<DcTurns::Target> DcTurns::target_of(std::uint32_t id, unsigned rail) const {
     Channel* const channel = core_.directory.channel_with(id);
     if (!channel || channel->self || !channel->wiring.scheduler || channel->wiring.unsettled.damaged ||
-        (channel->gates & (gate::not_ready | gate::failed | gate::retiring)) || !core_.failures.recoverable(*channel))
+        (channel->gates & (gate::not_ready | gate::failed | gate::retiring)) || !recoverable(core_, *channel))
         return {};
     for (PathIndex path = 0; path < channel->wiring.path_count; ++path) {
         const Path& sub = channel->wiring.paths[path];
@@ -92,8 +92,7 @@ void DcTurns::attend(Nanos now) {
         next_ = now + rest(); // in case the round cannot begin
         if (!queue->idle() && !queue->all_signaled()) {
             const Posted last = queue->at(queue->head - 1);
-            if (!core_.failures.recoverable(*last.channel) ||
-                !core_.epochs.write_nothing(*last.channel, last.path, *queue))
+            if (!recoverable(core_, *last.channel) || !core_.epochs.write_nothing(*last.channel, last.path, *queue))
                 return;
         }
         ++tries_;
@@ -132,7 +131,7 @@ void DcTurns::post_part() {
         if (!queue_->write_inline(sub.dc, nullptr, 0, {0, 0}, posted, flags)) {
             SendQueue& queue = *queue_;
             stop();
-            return core_.sender.post_refused(*target.channel, queue, posted);
+            return post_refused(core_, *target.channel, queue, posted);
         }
     }
     end_ = queue_->head;

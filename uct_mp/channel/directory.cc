@@ -1,6 +1,7 @@
 // Makes channels, gives them to endpoints, and lists those that end. Slow path.
 #include "uct_mp/channel/directory.h"
 
+#include <cstdlib>
 #include <mutex>
 
 #include "uct_mp/channel/core.h"
@@ -10,6 +11,11 @@ namespace ucx_mp::channel {
 Channel::~Channel() {
     for (unsigned i = 0; core && i < core->adapter_count; ++i)
         if (core->adapters[i].heard_channel == this) core->adapters[i].forget();
+}
+
+void Channel::drop_joined() {
+    std::free(joining.buffer);
+    joining = {};
 }
 
 Directory::Directory(Core& core) : core_(core) {

@@ -78,13 +78,13 @@ bool Endings::is_idle(const Channel& channel) const {
 
 // Ends a channel with nothing outstanding, so the user need not be told. `renew`: it is parked.
 void Endings::end_quietly(Channel& channel, bool renew) {
-    if (renew) core_.observer->parting(channel);
+    if (renew) core_.observer->life->parting(channel);
     channel.ending.quiet = channel.ending.whole = true;
     {
         const std::lock_guard lock(core_.services);
         channel.ending.renewing = renew && !channel.ending.buried;
     }
-    core_.failures.fail_channel(channel, Status::connection_reset);
+    fail_channel(core_, channel, Status::connection_reset);
 }
 
 // -- The peer says goodbye
@@ -98,7 +98,7 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
             channel.ending.renewing = false;
             channel.ending.buried = true;
         }
-        if (channel.usage.waiting) (void)core_.failures.refusal(channel);
+        if (channel.usage.waiting) (void)refusal(core_, channel);
         return;
     }
     // A repeated question that came before our verdict: each question has one verdict.
@@ -166,7 +166,7 @@ bool Endings::judge_leaver(Channel& channel) {
         core_.services.say(LogLevel::info, "%s has closed while something was under way to it",
                            connect::describe(channel.connection).c_str());
     }
-    core_.failures.fail_channel(channel, Status::connection_reset);
+    fail_channel(core_, channel, Status::connection_reset);
     return false;
 }
 
@@ -179,7 +179,7 @@ void Endings::watch_unused(Channel& channel, Nanos now) {
     if (std::exchange(channel.watch.counted, count) != count) channel.usage.used_at = now;
     if (now - std::max(channel.usage.used_at, channel.watch.asked_at) < core_.config.unused_interval) return;
     channel.watch.asked_at = now;
-    core_.observer->check(channel);
+    core_.observer->life->check(channel);
 }
 
 // Ends idle connections until three quarters of Config::max_unused are left.
@@ -249,7 +249,7 @@ Status Endings::park(Channel& channel) {
     if (channel.ending.leaving) return Status::busy;
     if (!is_idle(channel)) {
         // Perhaps only acknowledgments and completions are missing. Small messages do not ask for them, so we do.
-        if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
+        if (channel.in_flight()) (void)core_.acks.send_ack(channel, Kind::ack_request);
         if (!(channel.gates & gate::failed)) (void)core_.epochs.push_out(channel);
         return Status::busy;
     }
@@ -273,7 +273,7 @@ bool Endings::may_park(const Channel& channel) {
 
 void Endings::disowned(Channel& channel) {
     if (channel.gates & gate::retiring) return end_quietly(channel, channel.usage.endpoints != 0);
-    core_.failures.fail_channel(channel, Status::connection_reset);
+    fail_channel(core_, channel, Status::connection_reset);
 }
 
 // -- The end
@@ -319,12 +319,12 @@ bool Endings::is_forgotten(Channel& channel) {
     const auto is_its = [&](const auto& entry) { return entry.channel == &channel; };
     std::erase_if(core_.atomics.replies, is_its);
     if (channel.usage.endpoints == 0 && std::exchange(channel.usage.waiting, false))
-        std::erase(core_.placement.waiting, &channel);
+        std::erase(core_.lists.waiting, &channel);
     if (channel.ending.failing || channel.ending.leaving || channel.ack_due || channel.moving.push_due ||
         channel.moving.pull_due || channel.visible.read_back_due)
         return false;
     if (!core_.failures.all_back(channel) || !channel.epochs_empty() || channel.in_flight() != 0) return false;
-    if (channel.usage.cancels != 0 || core_.observer->names(channel)) return false;
+    if (channel.usage.cancels != 0 || core_.observer->life->names(channel)) return false;
     return std::ranges::none_of(core_.mail.list, is_its);
 }
 
@@ -335,14 +335,14 @@ void Endings::clear(Channel& channel) {
     for (const DcRail& rail : core_.dc.rails)
         for (const auto& queue : rail.initiators)
             for (std::uint32_t i = queue->tail; i != queue->head; ++i) assert(queue->at(i).channel != &channel);
-    for (const auto* list : {&core_.epochs.pushes_due, &core_.sender.acks_due, &core_.failures.list,
-                             &core_.mover.pulls_due, &core_.visibility.read_backs_due, &leavers})
+    const Lists& l = core_.lists;
+    for (const auto* list : {&l.failed, &l.told_later, &l.pushes, &l.read_backs, &l.acks, &l.pulls, &leavers})
         assert(std::ranges::find(*list, &channel) == list->end());
 #endif
     core_.admission.forget(channel);
     core_.control->forget(channel.connection);
     core_.ends.drop_prepared(channel);
-    core_.observer->ended(channel, channel.error); // ends recovery's timers; it holds nothing else any more
+    core_.observer->life->ended(channel, channel.error); // ends recovery's timers; it holds nothing else any more
     for (unsigned i = 0; channel.wiring.paths && i < channel.wiring.places; ++i)
         for (auto& own : channel.wiring.paths[i].own)
             if (own) core_.ends.graves.push_back(std::move(own));

@@ -47,8 +47,6 @@ void Epochs::pass(Channel& channel, PathIndex path) {
 
 void Epochs::fence(Channel& channel) {
     const bool one_path = channel.wiring.path_count <= 1;
-    if (channel.moving.pulled[0].first && !channel.wiring.only)
-        core_.mover.pull(channel); // no read before the fence will come any more, so writes need not wait for one
     // A single queue pair keeps the order of writes. It does not keep a write behind a read, which may be repeated.
     Fences& fences = channel.fences;
     fences.passed = kNoPath;
@@ -135,7 +133,7 @@ bool Epochs::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
     const Posted posted{.channel = &channel, .path = path};
     sub.open += queue.dc;
     if (queue.write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) return true;
-    core_.sender.post_refused(channel, queue, posted);
+    post_refused(core_, channel, queue, posted);
     return false;
 }
 
@@ -151,42 +149,17 @@ bool Epochs::push_out(Channel& channel) {
 
 void Epochs::push(Channel& channel) {
     if (channel.moving.push_due) return;
-    if (push_out(channel) && (!channel.moving.atomics_pending || core_.sender.send_ack(channel, Kind::ack_request)))
+    if (push_out(channel) && (!channel.moving.atomics_pending || core_.acks.send_ack(channel, Kind::ack_request)))
         return;
     if (channel.gates & gate::failed) return;
-    channel.moving.push_due = true;
-    core_.enlist(pushes_due, &channel);
+    enlist_once(core_, core_.lists.pushes, channel, channel.moving.push_due);
 }
 
 void Epochs::push_due() {
-    for (Channel* channel : std::exchange(pushes_due, {})) {
+    for (Channel* channel : std::exchange(core_.lists.pushes, {})) {
         channel->moving.push_due = false;
         push(*channel);
     }
-}
-
-namespace {
-void begin_epoch(Channel& channel, std::uint8_t epoch) {
-    channel.epoch = epoch;
-    if (channel.wiring.only) {
-        channel.wiring.only->close(); // a record belongs to one epoch: messages of the new one begin another
-    } else if (channel.wiring.by_lane) {
-        for (unsigned i = 0; i < channel.wiring.path_count; ++i)
-            if (SendQueue* queue = channel.wiring.paths[i].queue[0]) queue->close();
-    } else { // initiators of DC need no close(): messages join a record there only within its epoch
-        for (unsigned i = 0; i < channel.wiring.path_count; ++i)
-            if (const auto& queue = channel.wiring.paths[i].own[0]) queue->close();
-    }
-}
-} // namespace
-
-void Epochs::attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion) {
-    Work* work = core_.works.pool.get();
-    work->channel = &channel;
-    work->completion = completion;
-    work->kind = WorkKind::flush;
-    work->next = channel.moving.flushes[epoch];
-    channel.moving.flushes[epoch] = work;
 }
 
 [[gnu::always_inline]] inline bool Epochs::flush_at_once(Channel& channel, Completion* completion) {
@@ -199,7 +172,7 @@ void Epochs::attach_flush(Channel& channel, std::uint8_t epoch, Completion* comp
         !(channel.gates & gate::failed) && core_.works.pool.at_hand() &&
         (only ? only->all_signaled() : !channel.moving.pulled_count && !any_is_quiet(channel.wiring))) [[likely]] {
         channel.epoch = (present + 1) % kEpochs;
-        attach_flush(channel, present, completion);
+        core_.works.attach_flush(channel, present, completion);
         return true;
     }
     return false;
@@ -207,10 +180,9 @@ void Epochs::attach_flush(Channel& channel, std::uint8_t epoch, Completion* comp
 
 Status Epochs::flush_any(Channel& channel, Completion* completion) {
     const bool dead = channel.gates & gate::failed;
-    if (!dead && channel.moving.pulled[0].first && !channel.wiring.only)
-        core_.mover.pull(channel); // writes that waited for reads are posted now
     if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
-    if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
+    if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch])
+        core_.works.close_epochs(channel);
     if (channel.epochs_empty()) return dead && !channel.ending.quiet ? channel.error : Status::ok;
     // On a failed channel every request completes anyway, with an error.
     const SendQueue* const only = channel.wiring.only;
@@ -222,62 +194,32 @@ Status Epochs::flush_any(Channel& channel, Completion* completion) {
     if (channel.epoch_open[closed] == 0 && closed != channel.oldest_epoch)
         closed = static_cast<std::uint8_t>((closed + kEpochs - 1) % kEpochs); // nothing has begun since the last flush
     else if (const std::uint8_t next = (closed + 1) % kEpochs; next != channel.oldest_epoch)
-        begin_epoch(channel, next);
-    attach_flush(channel, closed, completion);
+        Works::begin_epoch(channel, next);
+    core_.works.attach_flush(channel, closed, completion);
     return Status::in_progress;
 }
 
-void Epochs::close_oldest(Channel& channel) {
-    const std::uint8_t oldest = channel.oldest_epoch, next = (oldest + 1) % kEpochs;
-    Work* const work = channel.moving.flushes[oldest];
-    // The usual case: one flush, and none behind it.
-    if (next != channel.epoch || channel.moving.flushes[next] || !work || work->next || (channel.gates & gate::failed))
-        [[unlikely]]
-        return close_epochs(channel);
-    channel.moving.flushes[oldest] = nullptr;
-    channel.oldest_epoch = next;
-    Completion* const completion = work->completion;
-    core_.works.pool.put(work);
-    complete(completion, Status::ok);
+namespace {
+// No read that belongs before will come any more, so writes need not wait for one.
+void post_waiting_writes(Core& core, Channel& channel) {
+    if (channel.moving.pulled[0].first && !channel.wiring.only) core.mover.pull(channel);
 }
-
-void Epochs::close_epochs(Channel& channel) {
-    for (;;) {
-        if (channel.moving.flushes[channel.epoch]) { // a flush that came when all epochs were in use
-            const std::uint8_t next = (channel.epoch + 1) % kEpochs;
-            if (next != channel.oldest_epoch) {
-                begin_epoch(channel, next);
-                if (!(channel.gates & gate::failed)) push(channel); // for what was sent after that flush
-            }
-        }
-        if (channel.oldest_epoch == channel.epoch || channel.epoch_open[channel.oldest_epoch] != 0) return;
-        Work* work = std::exchange(channel.moving.flushes[channel.oldest_epoch], nullptr);
-        channel.oldest_epoch = static_cast<std::uint8_t>((channel.oldest_epoch + 1) % kEpochs);
-        const bool broken = (channel.gates & gate::failed) && !channel.ending.whole;
-        const Status status = broken ? channel.error : Status::ok;
-        while (work) {
-            Work* next = work->next;
-            Completion* completion = work->completion;
-            core_.works.pool.put(work);
-            complete(completion, status);
-            work = next;
-        }
-    }
-}
+} // namespace
 
 Status Interface::fence(Channel& channel) {
+    post_waiting_writes(*channel.core, channel);
     channel.core->epochs.fence(channel);
     return Status::ok;
 }
 
 void Interface::fence_all() {
-    for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i)
-        core_->epochs.fence(*core_->directory.channels[i]);
+    for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i) (void)fence(*core_->directory.channels[i]);
 }
 
 namespace {
 // A function of its own, so that the usual flush saves no registers for it.
 template <bool leaves> [[gnu::noinline]] Status flush_unusual(Core& core, Channel& channel, Completion* completion) {
+    post_waiting_writes(core, channel);
     Status status = core.epochs.flush_any(channel, completion);
     if (core.aside) status = core.progress.beside.behind_kept(status, completion, channel);
     return left<leaves>(core, status);
@@ -303,6 +245,7 @@ Status Interface::flush_all() {
     for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i) {
         Channel* channel = core_->directory.channels[i];
         if (channel->epochs_empty() && !channel->has_unread()) continue;
+        post_waiting_writes(*core_, *channel);
         if (core_->epochs.flush_any(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
     }
     return result;

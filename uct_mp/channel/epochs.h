@@ -3,9 +3,10 @@
 // Every operation belongs to the epoch in which it began. A flush closes the present epoch. It is done when that epoch
 // and all before are empty. A fence only notes what later operations must wait for, or carry (PROTOCOL.md).
 //
-// Callers: Interface for the user; Works and Completions when operations end; Progress for requests that found no room.
-// Errors: flush_any() never answers no_resource. in_progress: `completion` will be called, unless it is null. Threads:
-// the interface's. Completions of the user run inside epoch_done(), flush_any(), close_oldest() and close_epochs().
+// Callers: Interface for the user, after Mover::pull(); Progress for requests that found no room. Works counts what is
+// open in an epoch.
+// Errors: flush_any() never answers no_resource. in_progress: `completion` will be called, unless it is null.
+// Threads: the interface's. Completions of the user run inside flush_any().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -34,20 +35,11 @@ public:
     [[nodiscard, gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     // Asks for completions and acknowledgments of everything outstanding. If there is no room, push_due() tries again.
     void push(Channel& channel);
-    void push_due();
+    void push_due(); // for Progress: Lists::pushes
     // Posts an empty write, which asks for a completion, on each path whose latest request has not. False: no room.
     bool push_out(Channel& channel);
     // Posts one write of no bytes, which asks for a completion. False: no room, or the post was refused.
     bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
-    // `count` operations of this epoch have ended.
-    void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
-    // Ends the oldest epochs that are empty, and their flushes.
-    void close_epochs(Channel& channel);
-    // The same for a caller that knows that the oldest one is empty and closed.
-    void close_oldest(Channel& channel);
-
-    // -- What others read
-    std::vector<Channel*> pushes_due; // channels whose push() found no room
 
 private:
     // The one path that writes take now, and until something changes. kNoPath: there are several, or writes have no
@@ -56,7 +48,6 @@ private:
     [[nodiscard]] PathIndex queue_of_all(const Channel& channel) const;
     [[nodiscard]] bool is_told(const Channel& channel, PathIndex path) const;
     static void pass(Channel& channel, PathIndex path);
-    void attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion);
 
     Core& core_;
 };

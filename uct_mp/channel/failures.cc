@@ -57,13 +57,13 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
                                last.path, culprit.uid, ibv_wc_status_str(status), queue.qp->qp_num, vendor_error);
     }
     queue.close();
-    core_.observer->drain(queue, culprit, last.path);
+    core_.observer->faults->drain(queue, culprit, last.path);
     // A message written into a ring needs the peer's key. If that has become void, the user has made no mistake.
     const bool ring = status == IBV_WC_REM_ACCESS_ERR && !last.work && culprit.rings;
-    if ((is_mistake(status) && !ring) || !recoverable(culprit))
-        fail_channel(culprit, status_of(status));
+    if ((is_mistake(status) && !ring) || !recoverable(core_, culprit))
+        fail_channel(core_, culprit, status_of(status));
     else if (first || !queue.dc)
-        core_.observer->path_failed(culprit, last.path, ibv_wc_status_str(status), false);
+        core_.observer->faults->path_failed(culprit, last.path, ibv_wc_status_str(status), false);
     count = std::min(count, queue.records()); // the calls above drop all records if the adapter is gone
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
@@ -72,36 +72,75 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
         if (!channel.wiring.only)
             channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
                                              posted.bytes);
-        if (recoverable(channel)) {
+        if (recoverable(core_, channel)) {
             // Requests of other channels on the initiator come back too, though their paths may be all right.
-            core_.observer->lost(queue, posted);
+            core_.observer->faults->lost(queue, posted);
             continue;
         }
-        fail_channel(channel, status_of(status));
+        fail_channel(core_, channel, status_of(status));
         if (posted.work && !ucx_mp::failed(posted.work->status) && !is_delivered(*posted.work))
             posted.work->status = channel.error;
         Works::settle(core_, posted);
     }
-    if (queue.dc && queue.idle()) core_.observer->restart_later(queue);
+    if (queue.dc && queue.idle()) core_.observer->faults->restart_later(queue);
 }
 
-void Failures::fail_channel(Channel& channel, Status status) {
+void fail_channel(Core& core, Channel& channel, Status status) {
     if (channel.gates & gate::failed) return;
     channel.gates |= gate::failed;
     channel.set_live();
     channel.error = status;
-    channel.ending.failed_at = core_.services.now();
+    channel.ending.failed_at = core.services.now();
     channel.ending.failing = true;
-    core_.enlist(list, &channel);
+    core.enlist(core.lists.failed, &channel);
+    ++core.recovery_steps; // the caller of progress() shall call again
+}
+
+void broken(Core& core, Channel& channel, const char* what, std::uint64_t detail) {
+    core.services.say(LogLevel::error, "%s has sent %s (%llu): its channel ends",
+                      connect::describe(channel.connection).c_str(), what, static_cast<unsigned long long>(detail));
+    fail_channel(core, channel, Status::connection_reset);
+}
+
+// A channel may have ended quietly. Its user has just tried to use it, so now he is told.
+Status refusal(Core& core, Channel& channel) {
+    if (channel.ending.renewing) return Status::no_resource;
+    if (std::exchange(channel.ending.quiet, false))
+        enlist_once(core, core.lists.told_later, channel, channel.ending.failing);
+    return channel.error;
+}
+
+// The provider refuses although there was room: the queue pair has failed, and no completion may tell that.
+void post_refused(Core& core, Channel& channel, SendQueue& queue, const Posted& posted) {
+    core.services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
+    if (!channel.wiring.only)
+        channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+    channel.wiring.paths[posted.path].open -= queue.dc;
+    queue.close();
+    if (recoverable(core, channel)) return core.observer->faults->refused(queue, posted);
+    if (posted.work) posted.work->status = Status::io_error;
+    Works::settle(core, posted);
+    core.observer->faults->drain(queue, channel, posted.path);
+    fail_channel(core, channel, Status::io_error);
+}
+
+void Failures::end_failed() {
+    for (std::vector<Channel*> failed = core_.lists.failed; Channel * channel : failed) end(*channel);
+}
+
+void Failures::end(Channel& channel) {
+    if (std::erase(core_.lists.failed, &channel) == 0) return; // by a callback, meanwhile
+    core_.enlist(core_.lists.told_later, &channel);
+    const Status status = channel.error;
     bury(channel);
-    core_.observer->ended(channel, status);
+    core_.observer->life->ended(channel, status);
     core_.rings.forget(channel);
     // Queue pairs of our own are drained: everything posted there comes back flushed. A DC initiator is shared, and
     // other channels' requests on it must not suffer. So there an empty write asks for the missing completions.
     if (channel.wiring.has_dc) (void)core_.epochs.push_out(channel);
     for (unsigned i = 0; i < channel.wiring.path_count; ++i)
         for (const auto& own : channel.wiring.paths[i].own)
-            if (own) core_.observer->drain(*own, channel, static_cast<PathIndex>(i));
+            if (own) core_.observer->faults->drain(*own, channel, static_cast<PathIndex>(i));
     // The buffers stay retained, since adapters may still read them, see free_retained().
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Work* const work = std::exchange(channel.wiring.retained[i & channel.window_mask]->work, nullptr);
@@ -124,15 +163,7 @@ void Failures::fail_channel(Channel& channel, Status status) {
         }
         list.last = nullptr;
     }
-    core_.epochs.close_epochs(channel);
-}
-
-// A channel may have ended quietly. Its user has just tried to use it, so now he is told.
-Status Failures::refusal(Channel& channel) {
-    if (channel.ending.renewing) return Status::no_resource;
-    if (std::exchange(channel.ending.quiet, false) && !std::exchange(channel.ending.failing, true))
-        core_.enlist(list, &channel);
-    return channel.error;
+    core_.works.close_epochs(channel);
 }
 
 // Prepares a failed channel for a successor: gives up its handshake, and drops what it holds for messages to come.
@@ -151,7 +182,7 @@ void Failures::bury(Channel& channel) {
         channel.early_count = 0;
         channel.set_live();
     }
-    core_.parts.drop_joined(channel);
+    channel.drop_joined();
 }
 
 bool Failures::all_back(const Channel& channel) {
@@ -170,7 +201,7 @@ void Failures::free_retained(Channel& channel) {
         buffer->pool = &buffer->pool->home();
         buffer->pool->put(buffer);
     }
-    core_.observer->free_detours(channel);
+    core_.observer->faults->free_detours(channel);
 }
 
 // Progress calls it outside of everything else, since the user may do anything in Events::peer_failed. It waits until
@@ -178,10 +209,10 @@ void Failures::free_retained(Channel& channel) {
 // its own if a program closes its worker while a cancelling flush is under way.
 void Failures::tell_failures() {
     constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
-    for (Channel* channel : std::exchange(list, {})) {
+    for (Channel* channel : std::exchange(core_.lists.told_later, {})) {
         if (!all_back(*channel)) {
             if (core_.services.now() - channel->ending.failed_at >= kPatience)
-                core_.observer->abandon(*channel);
+                core_.observer->faults->abandon(*channel);
             else if (channel->wiring.has_dc)
                 (void)core_.epochs.push_out(*channel); // again: there may have been no room before
         }
@@ -190,17 +221,13 @@ void Failures::tell_failures() {
         const bool tell = channel->epochs_empty() || core_.services.now() - channel->ending.failed_at >= kPatience;
         channel->ending.failing = !back || !tell;
         if (channel->ending.failing)
-            core_.enlist(list, channel);
+            core_.enlist(core_.lists.told_later, channel);
         else if (channel->usage.endpoints == 0 || channel->ending.renewing)
             core_.directory.list_ending(*channel);
         if (!tell || channel->ending.error_told || channel->ending.quiet || channel->usage.endpoints == 0) continue;
         channel->ending.error_told = true;
         core_.events.peer_failed(*channel, channel->error);
     }
-}
-
-bool Failures::recoverable(const Channel& channel) const {
-    return core_.config.recovery.enabled && !(channel.gates & (gate::failed | gate::not_ready));
 }
 
 } // namespace ucx_mp::channel

@@ -118,7 +118,7 @@ Status Interface::arm() {
     Core& m = *core_;
     if (m.aside & aside::kept) return Status::busy;
     m.observer->read_events(); // unread events would wake the sleeper at once, again and again
-    if (!m.sender.acks_due.empty() || !m.epochs.pushes_due.empty() || !m.failures.list.empty() ||
+    if (!m.lists.acks.empty() || !m.lists.pushes.empty() || !m.lists.failed.empty() || !m.lists.told_later.empty() ||
         !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.directory.ending.empty() || m.observer->busy())
         return Status::busy;
     {
@@ -127,7 +127,7 @@ Status Interface::arm() {
     }
     if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // the answers will wake us
     // A message that is written into a ring wakes nobody.
-    if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
+    if (has_rings(m) && !m.rings.may_sleep()) return Status::busy;
     // A thread that sleeps makes few calls of progress(), which would otherwise watch the peers.
     if (const Nanos now = m.services.now(); now >= m.rounds.next_watch) m.observer->watch_peers(now);
     if (m.config.recovery.thread) m.progress.beside.falls_asleep();
@@ -161,9 +161,9 @@ Status Interface::serve_by(Channel& channel, adapt::Service service) {
     // A ring needs no path of its own: writes to it take any path.
     const Status ring = core_->rings.serve(channel, service != adapt::Service::shared, Reason::call);
     if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
-    if (service != adapt::Service::rc && core_->observer->served(channel).places == 0) return ring;
-    return core_->observer->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
-                                     Reason::call);
+    if (service != adapt::Service::rc && core_->observer->wiring->served(channel).places == 0) return ring;
+    return core_->observer->wiring->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
+                                             Reason::call);
 }
 
 Interface::Looks Interface::ring_looks() const { return {core_->rings.hits, core_->rings.misses}; }
@@ -173,8 +173,8 @@ Status Interface::park(Channel& channel) { return core_->endings.park(channel); 
 Status Interface::want_room(Channel& channel) {
     // The refused operation has asked for a connection. That one may have been parked since, so ask again.
     if ((channel.gates & (gate::not_ready | gate::failed)) == gate::not_ready) (void)core_->sender.blocked(channel);
-    if (core_->placement.surely_room(channel)) return Status::busy;
-    core_->placement.list_waiting(channel);
+    if (surely_room(*core_, channel)) return Status::busy;
+    enlist_once(*core_, core_->lists.waiting, channel, channel.usage.waiting);
     return Status::ok;
 }
 
@@ -191,9 +191,9 @@ Nanos Interface::next_watch() const {
 
 void Interface::check(Channel& channel) {
     if (!(channel.gates & (gate::not_ready | gate::failed)))
-        channel.core->observer->check(channel);
+        channel.core->observer->life->check(channel);
     else if (channel.gates & gate::failed)
-        (void)channel.core->failures.refusal(channel);
+        (void)refusal(*channel.core, channel);
 }
 
 void Interface::invalidate(Channel& channel, Status status, bool quiet) {
@@ -205,10 +205,11 @@ void Interface::invalidate(Channel& channel, Status status, bool quiet) {
             channel.ending.buried = true;
         }
         channel.error = status;
-        (void)core_->failures.refusal(channel);
+        (void)refusal(*core_, channel);
         return;
     }
-    core_->failures.fail_channel(channel, status);
+    fail_channel(*core_, channel, status);
+    core_->failures.end(channel);
 }
 
 } // namespace ucx_mp::channel

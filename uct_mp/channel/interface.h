@@ -34,6 +34,7 @@ struct PathLook; // statistics.h
 struct Core;     // the inside: core.h
 class Beside;    // recovery beside the program: beside.h
 class Observer;
+struct InterfaceStatistics;                                     // statistics.h
 using MakeObserver = std::unique_ptr<Observer> (*)(Core& core); // observer.h
 
 enum class DciPolicy : std::uint8_t {
@@ -299,7 +300,7 @@ public:
     [[nodiscard]] Looks ring_looks() const;
 
     // For mp_info, VFS and tests, see statistics.h.
-    struct Statistics;
+    using Statistics = InterfaceStatistics;
     void statistics(Statistics& out) const;
     // The paths to one peer. Cheap enough to be called after every event of a simulation. Empty: not connected.
     void look_at_paths(const Channel& channel, std::vector<PathLook>& out) const;

@@ -18,7 +18,8 @@ Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
         const Status status = core_.sender.blocked(channel);
         if (status != Status::ok) return status;
     }
-    if (keys->lives != channel.remote_lives && !core_.observer->present_keys(channel, keys)) return Status::no_resource;
+    if (keys->lives != channel.remote_lives && !core_.observer->news->present_keys(channel, keys))
+        return Status::no_resource;
     return core_.epochs.clear_drain(channel) ? Status::ok : Status::no_resource;
 }
 
@@ -115,7 +116,7 @@ template <bool read, Fits fits>
     if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},
                       flags) != 0) [[unlikely]] {
         queue.take_back(bytes);
-        core_.sender.post_refused(channel, queue, {.channel = &channel, .work = &work, .bytes = bytes, .read = read});
+        post_refused(core_, channel, queue, {.channel = &channel, .work = &work, .bytes = bytes, .read = read});
     }
     return Status::in_progress;
 }
@@ -199,7 +200,7 @@ template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(C
     if (queue.post_rc(IBV_WR_RDMA_WRITE, &sge, 1, {remote, rkeys.rkey[sub.remote_device]},
                       IBV_SEND_SIGNALED | IBV_SEND_INLINE) != 0) [[unlikely]] {
         queue.take_back(length);
-        core_.sender.post_refused(channel, queue, posted);
+        post_refused(core_, channel, queue, posted);
     }
 }
 
@@ -225,7 +226,8 @@ void Mover::learn_descriptor_time(Nanos begun, unsigned count) {
     double each = std::min(2.0 * static_cast<double>(core_.services.now() - begun) / count, kLongestDescriptor);
     // The first plans have cache misses, so the quickest of them counts.
     if (plans_ <= kFirstPlans) each = quickest_ = std::min(quickest_, each);
-    if (count > 1 || each < descriptor_time_) descriptor_time_ += (each - descriptor_time_) / 4;
+    if (count > 1 || each < core_.rounds.descriptor_time)
+        core_.rounds.descriptor_time += (each - core_.rounds.descriptor_time) / 4;
 }
 
 Status Mover::rdma_by_plan(Channel& channel, Work& work) {
@@ -326,7 +328,7 @@ schedule::Message Mover::message(const Channel& channel, std::uint64_t size, boo
             channel.hint,
             now,
             std::max(open, usual_open_),
-            descriptor_time_,
+            core_.rounds.descriptor_time,
             !read && channel.fences.put_paths != 0};
 }
 
@@ -382,7 +384,7 @@ template <bool marked> Status Calls<marked>::put_short(Channel& channel, const v
                                                        std::uint64_t remote, const verbs::RemoteKeys& rkeys) {
     const auto body = [&](Core & m) __attribute__((always_inline))->Status {
         if (length == 0) [[unlikely]] // `rkeys` may be empty, so it is not looked at
-            return channel.gates & gate::failed ? m.failures.refusal(channel) : Status::ok;
+            return channel.gates & gate::failed ? refusal(m, channel) : Status::ok;
         const verbs::RemoteKeys* keys = &rkeys;
         if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
             if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;

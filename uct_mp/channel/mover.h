@@ -51,12 +51,8 @@ public:
     void pull(Channel& channel);
     void pull(Channel& channel, bool read);               // of one direction
     void pull_sole(Channel& channel);                     // over an only path
-    void pull_due();                                      // for Progress: the channels in pulls_due
+    void pull_due();                                      // for Progress: Lists::pulls
     void unlink(Channel& channel, bool read, Work& work); // takes it out of Moving::pulled
-
-    // -- What others read
-    std::vector<Channel*> pulls_due;                                          // channels that are to pull again
-    [[nodiscard]] double descriptor_time() const { return descriptor_time_; } // see schedule::Message
 
 private:
     using Lane = schedule::Scheduler::Current;
@@ -81,7 +77,6 @@ private:
     schedule::Plan plan;                                // scratch
     static constexpr double kLongestDescriptor = 20000; // ns; if it took longer, something else had the processor
     double usual_open_ = 0;                             // mean of the operations under way
-    double descriptor_time_ = 0;                        // see schedule::Message
     double quickest_ = kLongestDescriptor;              // descriptor time of the quickest of the first plans
     unsigned plans_ = 0;                                // until now
     Core& core_;

@@ -1,7 +1,5 @@
-// Each side tells its limits in the handshake (connect/wire.h, Terms), and both use the smaller window. The segment
-// cannot be lowered for one peer: UCT has one limit for all peers. So a message that is too large for the peer's
-// receive buffers goes in parts. All parts must fit into the queue and the window at once. If the settings of two
-// interfaces never allow that, they do not connect (misfit()).
+// All parts must fit into the queue and the window at once. If the settings of two interfaces never allow that, they do
+// not connect (misfit()).
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -11,55 +9,6 @@
 #include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
-
-connect::Terms Parts::own_terms() const {
-    const std::uint64_t without =
-        (core_.config.recovery.enabled ? 0 : connect::feature::on_demand) |
-        (core_.has_rings() ? 0 : connect::feature::rings) |
-        (core_.config.recovery.packet_numbers && !core_.config.recovery.untested ? 0
-                                                                                 : connect::feature::packet_numbers);
-    return {.features = connect::feature::known & core_.config.features & ~without,
-            .probe_address = reinterpret_cast<std::uint64_t>(core_.ends.probe_bytes),
-            .window = core_.config.window,
-            .ring = core_.ring,
-            .segment = core_.config.segment + kMaxUserHeader,
-            .kinds = core_.kinds};
-}
-
-namespace {
-
-[[nodiscard]] std::uint32_t common_window(const connect::Terms& a, const connect::Terms& b) {
-    return std::min(std::min(a.window, b.window), std::min(a.ring, b.ring));
-}
-
-// The bytes of a part between sides with these segments. A part is sent without a user's header of its own.
-[[nodiscard]] std::uint32_t part_between(std::uint32_t from, std::uint32_t to) {
-    return std::max(1u, std::min(to, from - std::min(from, kMaxUserHeader)));
-}
-[[nodiscard]] std::uint64_t parts_between(std::uint32_t from, std::uint32_t to) {
-    const std::uint32_t part = part_between(from, to);
-    return (std::uint64_t{from} + part - 1) / part;
-}
-
-} // namespace
-
-void Parts::agree(Channel& channel) {
-    const connect::Connection& connection = channel.connection;
-    const connect::Terms ours = own_terms(), theirs{.window = connection.peer_window,
-                                                    .ring = connection.peer_ring,
-                                                    .segment = connection.peer_segment};
-    channel.window = common_window(ours, theirs);
-    set_ack_threshold(channel);
-    if (theirs.segment >= ours.segment) return;
-    channel.gates |= gate::parts;
-    if (!whole) whole = std::make_unique<std::byte[]>(ours.segment);
-    core_.services.say(LogLevel::info, "SEG_SIZE is %u here and %u at %s: large messages go in up to %u parts",
-                       core_.config.segment, theirs.segment - std::min(theirs.segment, kMaxUserHeader),
-                       connect::describe(channel.connection).c_str(), most_parts(channel));
-}
-
-// The peer stops sending when a whole window is not acknowledged, so acknowledgments go well before that.
-void Parts::set_ack_threshold(Channel& channel) { channel.ack_threshold = std::max(1u, channel.window / 4); }
 
 // -- Sending
 
@@ -85,10 +34,11 @@ bool Parts::room_for_parts(Channel& channel) {
 
 Status Parts::start_parts(Channel& channel, Sender::Start& start) {
     if (const Status status = core_.sender.pass_gate_message(channel); status != Status::ok) return status;
+    if (!whole) whole = std::make_unique<std::byte[]>(core_.config.segment + kMaxUserHeader);
     if (room_for_parts(channel)) return core_.sender.start_gated(channel, core_.large, 0, start);
     // The room may be there already, but neither the peer nor our adapter tells before it is asked.
     if (std::exchange(channel.moving.parts_asked, channel.next_sequence + 1) != channel.next_sequence + 1) {
-        if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
+        if (channel.in_flight()) (void)core_.acks.send_ack(channel, Kind::ack_request);
         (void)core_.epochs.push_out(channel);
     }
     return Status::no_resource;
@@ -106,7 +56,7 @@ void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint
         bytes = std::min(left, segment);
         flags = left > segment ? flag::part | flag::more : flag::part;
         Buffer* const next = core_.large.get();
-        if (!next) return core_.failures.fail_channel(channel, Status::no_memory); // room_for_parts() has checked it
+        if (!next) return fail_channel(core_, channel, Status::no_memory); // room_for_parts() has checked it
         Buffer& buffer = *next;
         std::memcpy(buffer.data() + kHeader, from, bytes);
         core_.sender.compose(channel, buffer, start.path, Kind::am, am_id, kHeader + bytes, flags);
@@ -114,7 +64,7 @@ void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint
             core_.sender.post_message(channel, buffer, *start.queue, start.path, 0);
         } else { // the path has failed with an earlier part: this one goes again with it
             buffer.path = kNoPath;
-            core_.observer->not_posted(channel);
+            core_.observer->repeats->not_posted(channel);
         }
     }
 }
@@ -156,58 +106,22 @@ bool Parts::grow_joined(Channel& channel, std::uint32_t bytes) {
     return true;
 }
 
-void Parts::drop_joined(Channel& channel) {
-    std::free(channel.joining.buffer);
-    channel.joining = {};
-}
-
 void Parts::join_part(Channel& channel, const MessageHeader& header, const std::byte* payload, std::uint32_t bytes) {
     auto& joining = channel.joining;
     const std::uint64_t total = std::uint64_t{joining.bytes} + bytes;
     if (!(channel.connection.features & connect::feature::parts) || total > channel.connection.peer_segment)
-        return core_.receiver.broken(channel, "parts of a message that is larger than it has told", total);
+        return broken(core_, channel, "parts of a message that is larger than it has told", total);
     if ((!joining.buffer || total > joining.capacity) && !grow_joined(channel, static_cast<std::uint32_t>(total))) {
         core_.services.say(LogLevel::error, "no memory for a message of %llu bytes of %s: its channel ends",
                            static_cast<unsigned long long>(total), connect::describe(channel.connection).c_str());
-        return core_.failures.fail_channel(channel, Status::no_memory);
+        return fail_channel(core_, channel, Status::no_memory);
     }
     std::memcpy(core_.layout.message(joining.buffer) + kHeader + joining.bytes, payload, bytes);
     joining.bytes = static_cast<std::uint32_t>(total);
     if (header.flags & flag::more) return;
     ReceiveBuffer* const buffer = std::exchange(joining, {}).buffer; // the handler may end the channel
-    if (Receiver::hand_over(core_, header, core_.layout.message(buffer) + kHeader, static_cast<std::uint32_t>(total)))
+    if (hand_over(core_, header, core_.layout.message(buffer) + kHeader, static_cast<std::uint32_t>(total)))
         std::free(buffer);
-}
-
-std::string Parts::misfit(const connect::Terms& theirs) {
-    const connect::Terms ours = own_terms();
-    // Without feature::kinds the peer sends as if we had only the transport's own kind of paths: with tags for mp_dc,
-    // without for mp_rc.
-    const path::Kind own = core_.config.transport == connect::Transport::dc ? path::Kind::dc : path::Kind::rc;
-    if (!(theirs.features & connect::feature::kinds) &&
-        (!path::has(core_.kinds, own) || core_.has_targets() != (own == path::Kind::dc)))
-        return "it does not know paths of several kinds";
-    if (theirs.segment == ours.segment) return {};
-    const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };
-    const std::string sizes = "SEG_SIZE is " + size(ours.segment) + " here and " + size(theirs.segment) + " there: ";
-    if (!(theirs.features & ours.features & connect::feature::parts))
-        return sizes + "with such a peer they must be the same";
-    const std::uint64_t parts = theirs.segment < ours.segment ? parts_between(ours.segment, theirs.segment)
-                                                              : parts_between(theirs.segment, ours.segment);
-    const std::uint32_t window = common_window(ours, theirs);
-    if (parts > window)
-        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_WINDOW allows " +
-               std::to_string(window);
-    const std::uint64_t requests = parts + SendQueue::kReserve + (core_.has_targets() ? path::kMaxPathsPerPeer : 0);
-    if (theirs.segment < ours.segment && requests > core_.config.send_depth)
-        return sizes + "a message would take " + std::to_string(requests) + " requests, and TX_QUEUE_LEN allows " +
-               std::to_string(core_.config.send_depth);
-    if (theirs.segment < ours.segment && parts > core_.config.max_send_buffers)
-        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_MAX_BUFS allows " +
-               std::to_string(core_.config.max_send_buffers);
-    if (theirs.segment < core_.limits.max_am_short)
-        return sizes + "short messages have up to " + std::to_string(core_.limits.max_am_short) + " bytes (MAX_INLINE)";
-    return {};
 }
 
 } // namespace ucx_mp::channel

@@ -74,6 +74,8 @@ unsigned Progress::poll_several(bool all) {
 }
 
 unsigned Progress::serve(unsigned n, bool look) {
+    if (!core_.lists.failed.empty()) [[unlikely]]
+        core_.failures.end_failed(); // before anything else meets such a channel
     if (look) [[unlikely]]
         count_look(n);
     if (until_control_ == 0 || core_.attention.load(std::memory_order_relaxed) || look) [[unlikely]]
@@ -102,21 +104,19 @@ void Progress::serve_lists(unsigned found) {
                 core_.services.say(LogLevel::info, "%s: no room for more receives: %s",
                                    core_.adapters[i].device->name.c_str(), std::strerror(error));
     if (!core_.atomics.replies.empty()) core_.atomics.serve_replies();
-    if (!core_.epochs.pushes_due.empty()) core_.epochs.push_due();
-    if (!core_.visibility.read_backs_due.empty()) core_.visibility.read_backs_due_again();
-    if (!core_.sender.acks_due.empty()) core_.sender.send_due_acks();
+    if (!core_.lists.failed.empty()) core_.failures.end_failed();
+    if (!core_.lists.pushes.empty()) core_.epochs.push_due();
+    if (!core_.lists.read_backs.empty()) core_.visibility.read_backs_due_again();
+    if (!core_.lists.acks.empty()) core_.acks.send_due_acks();
     const bool aside = beside.active(); // another thread's turn must not call the user
-    if (!core_.failures.list.empty() && !aside) core_.failures.tell_failures();
+    if (!core_.lists.told_later.empty() && !aside) core_.failures.tell_failures();
     if (!core_.directory.ending.empty() && !aside) core_.endings.end_channels();
     if (found) {
-        if (!core_.mover.pulls_due.empty()) core_.mover.pull_due();
-        if (!core_.placement.waiting.empty() && !aside) core_.placement.wake_waiting();
+        if (!core_.lists.pulls.empty()) core_.mover.pull_due();
+        if (!core_.lists.waiting.empty() && !aside) wake_waiting(core_);
     }
-    const bool more =
-        core_.rounds.provide_due ||
-        !(core_.atomics.replies.empty() && core_.epochs.pushes_due.empty() && core_.visibility.read_backs_due.empty() &&
-          core_.sender.acks_due.empty() && core_.failures.list.empty() && core_.directory.ending.empty() &&
-          core_.mover.pulls_due.empty() && core_.placement.waiting.empty());
+    const bool more = core_.rounds.provide_due || !core_.atomics.replies.empty() || !core_.directory.ending.empty() ||
+                      !core_.lists.empty();
     core_.due = static_cast<std::uint8_t>((core_.due & ~due::lists) | (more ? due::lists : 0));
 }
 

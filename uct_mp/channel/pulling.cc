@@ -132,7 +132,7 @@ bool Mover::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos no
         if (!post_stripe(channel, work, transfer.offset, stripe.length, stripe.path)) {
             for (; i < plan.count; ++i)
                 channel.wiring.scheduler->cancel(plan.stripes[i].path, Direction::write, plan.stripes[i].length);
-            if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+            enlist_once(core_, core_.lists.pulls, channel, channel.moving.pull_due);
             return false;
         }
         if (channel.gates & gate::failed) return false;
@@ -153,6 +153,7 @@ void Mover::unlink(Channel& channel, bool read, Work& work) {
 }
 
 void Mover::pull(Channel& channel) {
+    if (channel.gates & gate::failed) return; // its works are about to end
     learn_patience(channel.moving);
     // Operations that go again keep their order, since a write may be before a fence and a read behind it.
     if (channel.wiring.path_count == 1 || channel.moving.in_order) {
@@ -178,8 +179,8 @@ void Mover::pull(Channel& channel, bool read) {
                 continue;
             }
             if (work->kind == WorkKind::replayed_put) {
-                if (!core_.observer->place_puts_again(channel, *work, chunk)) {
-                    if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+                if (!core_.observer->repeats->place_puts_again(channel, *work, chunk)) {
+                    enlist_once(core_, core_.lists.pulls, channel, channel.moving.pull_due);
                     return;
                 }
                 transfer.offset += chunk.length;
@@ -193,7 +194,7 @@ void Mover::pull(Channel& channel, bool read) {
                 transfer.offset = chunk.offset;
                 transfer.fed &= ~(schedule::PathMask{1} << chunk.path); // a full queue must not make the path look dry
                 // Other channels may have filled a shared queue, so that no completion of this channel is to come.
-                if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+                enlist_once(core_, core_.lists.pulls, channel, channel.moving.pull_due);
                 return;
             }
             if (channel.gates & gate::failed) return; // the list has been ended, and this work with it
@@ -205,6 +206,7 @@ void Mover::pull(Channel& channel, bool read) {
 
 // The same for an only path (Wiring::only), which has no accounts.
 void Mover::pull_sole(Channel& channel) {
+    if (channel.gates & gate::failed) return;
     for (const bool read : {false, true})
         while (Work* work = channel.moving.pulled[read].first) {
             if (!channel.wiring.only->room()) return;
@@ -218,7 +220,7 @@ void Mover::pull_sole(Channel& channel) {
 }
 
 void Mover::pull_due() {
-    for (Channel* channel : std::exchange(pulls_due, {})) {
+    for (Channel* channel : std::exchange(core_.lists.pulls, {})) {
         channel->moving.pull_due = false;
         pull(*channel);
     }

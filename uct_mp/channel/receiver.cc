@@ -125,7 +125,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
         }
     }
     if (const char* const flaw = flaw_of(message, length, (PathMask{1} << channel.wiring.places) - 1)) [[unlikely]] {
-        broken(channel, flaw, length);
+        broken(core_, channel, flaw, length);
         adapter.give_back(buffer);
         return;
     }
@@ -151,10 +151,10 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
         if (ahead < 0) {
             ++channel.counts.duplicates; // delivered before: the sender has missed our acknowledgment, or this is a
                                          // late copy
-            core_.sender.owe_ack(channel, true);
+            core_.acks.owe_ack(channel, true);
             channel.ack_sent = channel.expected - 1;
         } else if (static_cast<std::uint32_t>(ahead) >= core_.ring) {
-            broken(channel, "a message that is too far ahead of its turn", static_cast<std::uint64_t>(ahead));
+            broken(core_, channel, "a message that is too far ahead of its turn", static_cast<std::uint64_t>(ahead));
         } else {
             return store_early(channel, adapter, buffer, length, sequence);
         }
@@ -168,7 +168,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
             channel.ack_after = 1;
             channel.ack_until = header.sequence;
         }
-        core_.sender.owe_ack(channel, true);
+        core_.acks.owe_ack(channel, true);
         if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // the peer may know already
         break;
     case Kind::marker: {
@@ -181,7 +181,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     case Kind::path_up: {
         PathUpBody body;
         std::memcpy(&body, message + kHeader, sizeof body);
-        core_.observer->take_path_up(channel, header.path, body.life);
+        core_.observer->news->take_path_up(channel, header.path, body.life);
         break;
     }
     default:
@@ -209,7 +209,7 @@ bool Receiver::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t le
     } else {
         AtomicReply reply;
         std::memcpy(&reply, payload, sizeof reply);
-        core_.atomics.take_reply(channel, reply);
+        if (!core_.atomics.take_reply(channel, reply)) ++dropped;
     }
     return true;
 }
@@ -256,7 +256,7 @@ void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* fr
         if (!stored) {
             core_.services.say(LogLevel::error, "no memory for a message of %s that came early: its channel ends",
                                connect::describe(channel.connection).c_str());
-            core_.failures.fail_channel(channel, Status::no_memory);
+            fail_channel(core_, channel, Status::no_memory);
             return;
         }
         const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(stored));
@@ -276,15 +276,9 @@ void Receiver::drop_early(ReceiveBuffer* buffer) {
     release(buffer);
 }
 
-void Receiver::broken(Channel& channel, const char* what, std::uint64_t detail) {
-    core_.services.say(LogLevel::error, "%s has sent %s (%llu): its channel ends",
-                       connect::describe(channel.connection).c_str(), what, static_cast<unsigned long long>(detail));
-    core_.failures.fail_channel(channel, Status::connection_reset);
-}
-
 void Receiver::drain_early(Channel& channel) {
     const std::uint32_t mask = core_.ring - 1;
-    while (channel.early_count) {
+    while (channel.early_count && !(channel.gates & gate::failed)) {
         ReceiveBuffer*& place = channel.early[channel.expected & mask];
         if (!place) return;
         ReceiveBuffer* buffer = place;

@@ -13,6 +13,9 @@
 
 namespace ucx_mp::channel {
 
+// Calls the handler. True: the buffer may be given back.
+bool hand_over(Core& core, const MessageHeader& header, std::byte* payload, std::uint32_t bytes);
+
 class Receiver {
 public:
     explicit Receiver(Core& core) : core_(core) {}
@@ -22,11 +25,7 @@ public:
                         std::uint32_t qp_number);
     // The peer has delivered all messages before number `ack`: gives their buffers back, and ends their works.
     void take_ack(Channel& channel, std::uint32_t ack);
-    // Calls the handler. True: the buffer may be given back.
-    static bool hand_over(Core& core, const MessageHeader& header, std::byte* payload, std::uint32_t bytes);
     void release(ReceiveBuffer* buffer); // a handler has kept it until now
-    // The peer has broken the protocol: logs `what` and `detail`, and fails the channel.
-    [[gnu::cold]] void broken(Channel& channel, const char* what, std::uint64_t detail);
     // Gives a copy of an early message back to their store.
     void keep_stored(ReceiveBuffer* buffer) {
         buffer->wr.next = stored_free;

@@ -11,10 +11,10 @@ using adapt::Service;
 using Mode = AdaptConfig::Mode;
 
 RingChoice::RingChoice(Core& core)
-    : core_(core), at_once_(core.has_rings() && core.config.adapt.rings_at_once),
-      weighs_(core.has_rings() && !at_once_ && core.config.adapt.tuning.costs.ring > 0 &&
+    : core_(core), at_once_(has_rings(core) && core.config.adapt.rings_at_once),
+      weighs_(has_rings(core) && !at_once_ && core.config.adapt.tuning.costs.ring > 0 &&
               (core.config.adapt.mode == Mode::on || core.config.adapt.mode == Mode::eager)),
-      tuning_(core.config.adapt.tuning), measures_(core.has_rings() && !at_once_ && !weighs_ &&
+      tuning_(core.config.adapt.tuning), measures_(has_rings(core) && !at_once_ && !weighs_ &&
                                                    core.config.adapt.rings_measured && core.config.adapt.enabled()) {
     // Adaptation chooses RC.
     tuning_.costs.rc = tuning_.costs.make_rc = 0;

@@ -52,14 +52,16 @@ void Sender::post_ring(Channel& channel, Buffer& buffer, SendQueue& queue, PathI
     ++channel.epoch_open[channel.epoch];
     if (!queue.write_whole({&channel, path, channel.epoch}, sub.dc, buffer,
                            {.to = to, .bytes = bytes, .signaled = signaled, .t_post = t_post})) [[unlikely]]
-        post_refused(channel, queue, {.channel = &channel, .bytes = bytes, .path = path, .epoch = channel.epoch});
+        post_refused(core_, channel, queue,
+                     {.channel = &channel, .bytes = bytes, .path = path, .epoch = channel.epoch});
 }
 
 void Sender::post_ring_refused(Channel& channel, SendQueue& queue) {
     const Buffer& buffer = *channel.wiring.retained[(channel.next_sequence - 1) & channel.window_mask];
     const std::uint32_t bytes = link::ring_bytes(buffer.length);
     (void)queue.take_back(bytes, true);
-    post_refused(channel, queue, {.channel = &channel, .bytes = bytes, .path = buffer.path, .epoch = channel.epoch});
+    post_refused(core_, channel, queue,
+                 {.channel = &channel, .bytes = bytes, .path = buffer.path, .epoch = channel.epoch});
 }
 
 // -- Receiving

@@ -50,14 +50,14 @@ void Rings::stop(Services::Timer& timer) {
 }
 
 bool Rings::may_have(const Channel& channel) const {
-    return core_.has_rings() && !channel.self && (channel.connection.features & connect::feature::rings) &&
+    return has_rings(core_) && !channel.self && (channel.connection.features & connect::feature::rings) &&
            channel.connection.peer_segment <= core_.config.segment + kMaxUserHeader; // else it sends in parts
 }
 
 // -- Receiving side
 
 Status Rings::serve(Channel& channel, bool wanted, Reason why) {
-    if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
+    if (!recoverable(core_, channel) || (channel.gates & gate::not_ready)) return Status::busy;
     if (!may_have(channel) || asleep()) return Status::unsupported;
     RingPair& pair = pair_of(channel);
     if (pair.wanted != wanted) pair.why = why;
@@ -114,7 +114,7 @@ Status Rings::offer_later(Channel& channel, Nanos pause) {
     channel.rings->timer = core_.services.at(core_.services.now() + pause, [this, &channel] {
         RingPair& pair = *channel.rings;
         pair.timer = 0;
-        if (!pair.wanted || !core_.failures.recoverable(channel)) return;
+        if (!pair.wanted || !recoverable(core_, channel)) return;
         if (asleep())
             pair.wanted = false, pair.why = Reason::asleep; // RingChoice chooses anew when the program polls again
         else if (offer(channel) == Status::no_resource)
@@ -175,7 +175,7 @@ void Rings::tell(Channel& channel) {
 }
 
 void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std::uint32_t until) {
-    if (!core_.failures.recoverable(channel) || !channel.rings || !channel.rings->in) return;
+    if (!recoverable(core_, channel) || !channel.rings || !channel.rings->in) return;
     RingPair& pair = *channel.rings;
     RingIn& ring = *pair.in;
     if (number != pair.number || ring.state == State::ending) return; // late, or a copy
@@ -220,7 +220,7 @@ void Rings::retire(Channel& channel) {
     ended_ = retired_polled_ = true;
     retired_.push_back(std::move(pair.in));
     next_inspection_ = std::min(next_inspection_, ring.since + kInspection);
-    core_.parts.set_ack_threshold(channel);
+    channel.set_ack_threshold();
     if (!pair.wanted || (channel.gates & gate::failed)) return;
     pair.attempts = 0;
     const Nanos pause = pair.left ? core_.config.adapt.ring_pause << std::min(pair.left - 1, kMostDoublings) : 0;
@@ -288,7 +288,7 @@ Nanos Rings::next_look() const { return polled_.empty() ? 0 : core_.services.now
 
 void Rings::garbled(Channel& channel) {
     ++garbled_;
-    core_.receiver.broken(channel, "something into its ring that is no message", channel.expected);
+    broken(core_, channel, "something into its ring that is no message", channel.expected);
 }
 
 // Wipes entries that were written without the key; they were never taken for messages. A message may have been
@@ -302,7 +302,7 @@ void Rings::inspect(RingIn& ring) {
     foreign_ += found;
     core_.services.say(LogLevel::warn, "somebody else than %s has written into its ring: ignored, it gets another one",
                        connect::describe(channel.connection).c_str());
-    if (ring.state >= State::leaving || !core_.failures.recoverable(channel)) return;
+    if (ring.state >= State::leaving || !recoverable(core_, channel)) return;
     note_left(*channel.rings);
     take_back(channel);
 }
@@ -320,7 +320,7 @@ void Rings::attend(Nanos now) {
 
 void Rings::take_offer(Channel& channel, const connect::RingOffer& offer) {
     // may_have() is not asked: it is about the side that offers, and the size of our receives does not matter here.
-    if (!core_.failures.recoverable(channel)) return; // the peer repeats it
+    if (!recoverable(core_, channel)) return; // the peer repeats it
     RingOut& out = pair_of(channel).out;
     if (out.number && static_cast<std::int32_t>(offer.number - out.number) < 0) return;
     if (offer.number != out.number) {

@@ -11,7 +11,7 @@ constexpr std::uint32_t kFencesUnasked = Fences::kMost / 4; // with more in flig
 // -- Gates (slow path)
 
 Status Sender::blocked(Channel& channel) {
-    if (channel.gates & gate::failed) return core_.failures.refusal(channel);
+    if (channel.gates & gate::failed) return refusal(core_, channel);
     if ((channel.gates & gate::not_ready) && !channel.asked) {
         channel.asked = true;
         const std::lock_guard lock(core_.services);
@@ -70,7 +70,7 @@ Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t si
     if (channel.fences.fence_sequence[number % Fences::kMost] - 1 - channel.acked < channel.in_flight()) {
         // No message in flight need have asked for an acknowledgment (finish_fenced()), if fence numbers were left out.
         std::uint32_t& asked = channel.fences.asked;
-        if (asked != channel.next_sequence + 1 && send_ack(channel, Kind::ack_request))
+        if (asked != channel.next_sequence + 1 && core_.acks.send_ack(channel, Kind::ack_request))
             asked = channel.next_sequence + 1;
         return Status::no_resource;
     }
@@ -98,8 +98,8 @@ Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t si
         const MarkerBody body{number, channel.wiring.paths[path].puts};
         // Several paths may share a queue (mp_dc). Each had room, but not all together. The next attempt sends the
         // rest.
-        if (!send_control(channel, Kind::marker, &body, sizeof body, path,
-                          *core_.placement.queue_for(channel, path, Direction::write)) ||
+        if (!core_.acks.send_control(channel, Kind::marker, &body, sizeof body, path,
+                                     *core_.placement.queue_for(channel, path, Direction::write)) ||
             !core_.placement.path_has_room(channel, start.path, Direction::write, 1)) {
             start.buffer->pool->put(start.buffer);
             return Status::no_resource;
@@ -158,7 +158,7 @@ int Sender::gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge*
     return count;
 }
 
-FenceTrailer Sender::trailer_of(Buffer& buffer) {
+FenceTrailer trailer_of(Buffer& buffer) {
     FenceTrailer trailer{};
     if (buffer.trailer) std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
     return trailer;
@@ -180,7 +180,8 @@ void Sender::post_joined_refused(Channel& channel, SendQueue& queue) {
 }
 
 void Sender::post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path) {
-    post_refused(channel, queue, {.channel = &channel, .bytes = buffer.length, .path = path, .epoch = channel.epoch});
+    post_refused(core_, channel, queue,
+                 {.channel = &channel, .bytes = buffer.length, .path = path, .epoch = channel.epoch});
 }
 
 void Sender::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed) {
@@ -218,103 +219,7 @@ void Sender::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, Pa
         good = queue.send(sub.dc, sge, count, posted, flags);
     }
     if (!good) [[unlikely]]
-        post_refused(channel, queue, posted);
-}
-
-// The provider refuses although there was room: the queue pair has failed, and no completion may tell that.
-void Sender::post_refused(Channel& channel, SendQueue& queue, const Posted& posted) {
-    core_.services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
-    if (!channel.wiring.only)
-        channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
-    channel.wiring.paths[posted.path].open -= queue.dc;
-    queue.close();
-    if (core_.failures.recoverable(channel)) {
-        core_.observer->path_failed(channel, posted.path, "its queue pair takes no more", false);
-        if (queue.dc) core_.observer->drain(queue, channel, posted.path);
-        // The request was never posted, so it goes again. Packet numbers must not decide about it.
-        const bool put =
-            posted.work && (posted.work->kind == WorkKind::put || posted.work->kind == WorkKind::replayed_put);
-        put ? core_.observer->redo(channel, *posted.work, posted.offset, posted.bytes)
-            : core_.observer->lost(queue, posted);
-        return;
-    }
-    if (posted.work) posted.work->status = Status::io_error;
-    Works::settle(core_, posted);
-    core_.observer->drain(queue, channel, posted.path);
-    core_.failures.fail_channel(channel, Status::io_error);
-}
-
-// -- Control messages: outside the sequence, never retained
-
-bool Sender::send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path,
-                          SendQueue& queue, PathIndex marked) {
-    if (!queue.room(1)) return false;
-    struct {
-        std::uint64_t tag; // link::Needs::tag
-        MessageHeader header;
-        std::byte body[16];
-    } message;
-    message.header = {
-        static_cast<std::uint8_t>(kind), kWireVersion,    0, 0, marked == kNoPath ? path : marked, channel.remote_id,
-        channel.next_sequence,           channel.expected};
-    if (length) std::memcpy(message.body, body, length);
-    channel.ack_sent = channel.expected;
-    // A flush must not end before the fenced messages of its epoch can be delivered. So their markers count in the
-    // epoch. A marker that is lost holds it (Failure::lose).
-    const bool marker = kind == Kind::marker;
-    channel.epoch_open[channel.epoch] += marker;
-    Posted posted{.channel = &channel, .path = path, .epoch = marker ? channel.epoch : kNoEpoch};
-    if (marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
-    Path& sub = channel.wiring.paths[path];
-    sub.open += queue.dc;
-    unsigned flags = IBV_SEND_SOLICITED;
-    if (queue.signal_due()) flags |= IBV_SEND_SIGNALED;
-    if (queue.send_inline(sub.dc, &message.header, kHeader + length, posted, flags)) return true;
-    post_refused(channel, queue, posted);
-    return false;
-}
-
-bool Sender::send_ack(Channel& channel, Kind kind) {
-    if (!channel.wiring.scheduler) return false;
-    const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
-    const PathMask heard = channel.heard < schedule::kMaxPaths ? usable & PathMask{1} << channel.heard : 0;
-    for (const PathMask paths : {heard, usable & ~heard}) {
-        for (const PathIndex path : schedule::each(paths)) {
-            SendQueue* queue = core_.placement.queue_for(channel, path, Direction::write);
-            if (!queue || !queue->room(1)) continue;
-            if (!send_control(channel, kind, nullptr, 0, path, *queue)) return false;
-            ++channel.counts.acks_sent;
-            return true;
-        }
-    }
-    return false;
-}
-
-void Sender::owe_ack(Channel& channel, bool now) {
-    channel.ack_now |= now;
-    if (channel.ack_due) return;
-    channel.ack_due = true;
-    core_.enlist(acks_due, &channel);
-}
-
-void Sender::send_due_acks() {
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < acks_due.size(); ++i) {
-        Channel& channel = *acks_due[i];
-        // A message of ours may have carried it meanwhile.
-        const bool due = channel.expected != channel.ack_sent &&
-                         (channel.ack_now || channel.expected - channel.ack_sent >= channel.ack_after);
-        if (due && !(channel.gates & gate::failed) && !send_ack(channel, Kind::ack)) {
-            acks_due[kept++] = &channel; // no room: the next round tries again
-            continue;
-        }
-        channel.ack_due = channel.ack_now = false;
-        if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
-            channel.ack_after = channel.ack_threshold;
-            channel.ack_until = channel.expected; // numbers wrap, so it must not stay behind
-        }
-    }
-    acks_due.resize(kept);
+        post_refused(core_, channel, queue, posted);
 }
 
 // The windows of peers may be far from full, so that they owe no acknowledgment yet. Each peer is asked once for the
@@ -325,7 +230,7 @@ void Sender::ask_for_buffers() {
         Channel& channel = *core_.directory.channels[slot];
         if (channel.gates & (gate::failed | gate::not_ready) || channel.in_flight() == 0) continue;
         if (channel.moving.parts_asked == channel.next_sequence + 1) continue;
-        if (send_ack(channel, Kind::ack_request))
+        if (core_.acks.send_ack(channel, Kind::ack_request))
             channel.moving.parts_asked = channel.next_sequence + 1;
         else
             asked = false;

@@ -1,10 +1,9 @@
 // Sends messages. The steps: check gate and window, choose a path, take a buffer; fill in the header; retain the
 // buffer until it is acknowledged; post.
 //
-// Sequenced messages have a number and are retained, so that they can go again. Control messages (acknowledgments,
-// markers) have no number and are lost with their path.
+// They have a number and are retained, so that they can go again. Acks sends what has no number.
 //
-// Callers: Interface, Parts and Atomics for sequenced messages; Receiver and recovery for acknowledgments.
+// Callers: Interface, Parts and Atomics.
 // Errors: no_resource: nothing has happened. If a post is refused the path is given up, and the message counts as sent.
 // Sizes are bytes. The code that every message executes is in data_path.h.
 // Threads: the interface's.
@@ -13,6 +12,8 @@
 #include "uct_mp/channel/channel.h"
 
 namespace ucx_mp::channel {
+
+[[nodiscard]] FenceTrailer trailer_of(Buffer& buffer); // all 0: not a fenced message
 
 class Sender {
 public:
@@ -64,25 +65,10 @@ public:
     // -- Posting
     // `placed`: bytes that the path's account has already.
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
-    // The provider has refused a post. Gives the path up, and leaves the request to recovery. Without recovery the
-    // channel fails.
-    void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
     static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // returns how many entries
-    static FenceTrailer trailer_of(Buffer& buffer);                                       // all 0: not a fenced message
 
-    // -- Control messages
-    // `marked`: the path that a marker is about, if not the one that carries it. False: no room, or it was refused.
-    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue,
-                      PathIndex marked = kNoPath);
-    bool send_ack(Channel& channel, Kind kind); // false: no room on any path
-    // Lists the channel; send_due_acks() sends at the end of this round. `now`: also below the threshold.
-    void owe_ack(Channel& channel, bool now);
-    void send_due_acks();
     // A buffer pool is exhausted: asks all peers to acknowledge what they have got.
     void ask_for_buffers();
-
-    // -- What others read
-    std::vector<Channel*> acks_due;
 
 private:
     template <bool> friend struct Calls; // am_short()

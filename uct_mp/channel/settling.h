@@ -10,7 +10,7 @@
 
 namespace ucx_mp::channel {
 
-[[gnu::always_inline]] inline void Epochs::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
+[[gnu::always_inline]] inline void Works::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
     if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
         close_oldest(channel);
 }
@@ -36,14 +36,14 @@ namespace ucx_mp::channel {
     const std::uint8_t epoch = work.epoch;
     core.works.pool.put(&work);
     if (completion) complete(completion, status);
-    core.epochs.epoch_done(channel, epoch);
+    core.works.epoch_done(channel, epoch);
 }
 
 [[gnu::always_inline]] inline void Works::settle(Core& core, const Posted& posted) {
     if (posted.work) {
         if (--posted.work->open == 0) Works::finish(core, *posted.work);
     } else if (posted.epoch != kNoEpoch) {
-        core.epochs.epoch_done(*posted.channel, posted.epoch, posted.requests);
+        core.works.epoch_done(*posted.channel, posted.epoch, posted.requests);
     }
 }
 
@@ -59,6 +59,15 @@ namespace ucx_mp::channel {
     work->status = Status::ok;
     ++channel.epoch_open[channel.epoch];
     return work;
+}
+
+[[gnu::always_inline]] inline void Works::attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion) {
+    Work* work = pool.get();
+    work->channel = &channel;
+    work->completion = completion;
+    work->kind = WorkKind::flush;
+    work->next = channel.moving.flushes[epoch];
+    channel.moving.flushes[epoch] = work;
 }
 
 [[gnu::always_inline]] inline void Receiver::take_ack(Channel& channel, std::uint32_t ack) {

@@ -135,7 +135,7 @@ struct AdmissionStatistics {
     unsigned most = 0;    // places held at the same time, at most
 };
 
-struct Interface::Statistics {
+struct InterfaceStatistics {
     std::uint64_t uid = 0;
     std::uint64_t send_buffer_bytes = 0, receive_buffer_bytes = 0;
     std::uint64_t dropped = 0; // messages that were not believed

@@ -40,7 +40,7 @@ void Takeover::establish(Channel& channel) {
     channel.wiring.scheduler.emplace(core_.config.policy, setup, static_cast<unsigned>(connection.local_id & kSlotMask),
                                      &core_.directory.commons);
     channel.wiring.retained = std::make_unique<Buffer*[]>(core_.ring);
-    core_.parts.agree(channel);
+    agree(core_, channel);
     channel.window_mask = core_.ring - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
@@ -60,7 +60,7 @@ void Takeover::establish(Channel& channel) {
     core_.rounds.provide_due = true;
     core_.due |= due::lists;
     core_.admission.connected(channel);
-    core_.observer->established(channel);
+    core_.observer->life->established(channel);
     core_.services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
                        static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.wiring.places},
                        unsigned{connection.absent},
@@ -99,7 +99,7 @@ void Takeover::connect_self(Channel& channel) {
     }
     describe_self(connection);
     connection.dc_key = core_.dc.key;
-    const connect::Terms terms = core_.parts.own_terms();
+    const connect::Terms terms = own_terms(core_);
     connection.features = terms.features;
     connection.peer_kinds = core_.kinds;
     connection.probe_address = terms.probe_address;
@@ -118,7 +118,7 @@ void Takeover::connect_self(Channel& channel) {
         core_.services.say(channel.usage.endpoints ? LogLevel::error : LogLevel::info,
                            "cannot connect to %s: loop-back queue pairs can't be made",
                            connect::describe(connection).c_str());
-        core_.failures.fail_channel(channel, status);
+        fail_channel(core_, channel, status);
         return;
     }
     connection.state = connect::State::established;

@@ -125,7 +125,7 @@ bool Visibility::better_await(const Channel& channel) const {
         latency = std::max(latency, paths[path].base_latency);
     }
     if (count < 2 || link <= 0) return false;
-    const double request = core_.mover.descriptor_time(), markers = (count - 1) * request;
+    const double request = core_.rounds.descriptor_time, markers = (count - 1) * request;
     // Posting has taken some of that time.
     const double on_their_way = std::max(0.0, bytes / link - count * request / 2);
     return markers > latency && (markers > latency + on_their_way || slowest > kSlow * bytes / link);
@@ -133,7 +133,7 @@ bool Visibility::better_await(const Channel& channel) const {
 
 bool Visibility::awaits_marker_of(const Channel& channel, PathIndex path) const {
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
-        if (Sender::trailer_of(*channel.wiring.retained[i & channel.window_mask]).paths >> path & 1) return true;
+        if (trailer_of(*channel.wiring.retained[i & channel.window_mask]).paths >> path & 1) return true;
     return false;
 }
 
@@ -197,10 +197,7 @@ void Visibility::post_read_backs(Channel& channel) {
     while (Work* const work = list.first) {
         const bool posted = post_read_back(channel, *work);
         if (channel.gates & gate::failed) return; // the list has been ended
-        if (!posted) {
-            if (!std::exchange(channel.visible.read_back_due, true)) core_.enlist(read_backs_due, &channel);
-            return;
-        }
+        if (!posted) { return enlist_once(core_, core_.lists.read_backs, channel, channel.visible.read_back_due); }
         list.first = work->next;
         if (!list.first) list.last = nullptr;
         if (--work->open == 0) core_.works.finish_work(*work);
@@ -234,43 +231,10 @@ bool Visibility::post_read_back(Channel& channel, Work& work) {
         sub.open += queue->dc;
         if (!queue->rdma(sub.dc, IBV_WR_RDMA_READ, &sge, 1, {channel.connection.probe_address, key}, posted,
                          IBV_SEND_SIGNALED))
-            core_.sender.post_refused(channel, *queue, posted);
+            post_refused(core_, channel, *queue, posted);
         if (channel.gates & gate::failed) return false;
     }
     return true;
-}
-
-bool Visibility::finish_read_back(Channel& channel, Work& work) {
-    if (work.tag && (channel.gates & gate::failed)) work.status = channel.error;
-    const bool good = !ucx_mp::failed(work.status);
-    if (work.tag && good) {
-        read_back_again(channel, work);
-        return false;
-    }
-    --channel.moving.rdma_open;
-    // All writes but those posted since then are visible, so messages need no markers for them.
-    if (--channel.visible.read_backs_open == 0 && good) channel.fences.put_paths &= channel.visible.unread;
-    return true;
-}
-
-void Visibility::read_back_lost(Channel& channel, Work& work) {
-    if (--work.open == 0)
-        read_back_again(channel, work);
-    else
-        work.tag = 1;
-}
-
-// It goes before all others, since it belongs to the oldest epoch. It goes over all paths: lost writes may go again
-// over any of them, and another read back may have been asked for since then.
-void Visibility::read_back_again(Channel& channel, Work& work) {
-    auto& list = channel.visible.read_backs;
-    work.open = 1;
-    work.tag = 0;
-    work.remote = all_paths(channel);
-    work.next = list.first;
-    list.first = &work;
-    if (!list.last) list.last = &work;
-    if (!std::exchange(channel.visible.read_back_due, true)) core_.enlist(read_backs_due, &channel);
 }
 
 void Visibility::end_read_backs(Channel& channel, Status status) {
@@ -284,7 +248,7 @@ void Visibility::end_read_backs(Channel& channel, Status status) {
 }
 
 void Visibility::read_backs_due_again() {
-    for (Channel* channel : std::exchange(read_backs_due, {})) {
+    for (Channel* channel : std::exchange(core_.lists.read_backs, {})) {
         channel->visible.read_back_due = false;
         if (!(channel->gates & gate::failed)) post_read_backs(*channel);
     }

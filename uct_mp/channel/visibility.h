@@ -40,13 +40,8 @@ public:
     // -- Reads
     void read_back(Channel& channel);     // over paths with writes since the last one; in the present epoch
     void read_back_all(Channel& channel); // over all paths; for recovery
-    void read_back_lost(Channel& channel, Work& work);
-    [[nodiscard]] bool finish_read_back(Channel& channel, Work& work); // false: it goes again
-    void end_read_backs(Channel& channel, Status status);              // the channel fails
-    void read_backs_due_again();                                       // Progress calls it for read_backs_due
-
-    // -- What others read
-    std::vector<Channel*> read_backs_due; // those with read backs that found no room
+    void end_read_backs(Channel& channel, Status status); // the channel fails
+    void read_backs_due_again();                          // for Progress: Lists::read_backs
 
 private:
     [[nodiscard]] PathIndex twin_of(const Channel& channel, PathIndex path) const;
@@ -54,7 +49,6 @@ private:
     void add_read_back(Channel& channel, PathMask paths, Completion* completion);
     void post_read_backs(Channel& channel);
     [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not all of it could be posted now
-    void read_back_again(Channel& channel, Work& work);
 
     Core& core_;
 };

@@ -1,4 +1,4 @@
-// The life of a path: one phase at a time. Failure::set_phase (recover/failure.h) alone changes it, by may_follow().
+// The life of a path: one phase at a time. Phases::set_phase (recover/phases.h) alone changes it, by may_follow().
 //
 //   up -> draining -> asking -> reopening -> half -> up      mp_rc, server
 //                                         -> up              mp_rc, client; mp_dc

@@ -15,7 +15,6 @@ using connect::PathNews;
 namespace {
 constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // pauses before a wish is repeated
 constexpr Nanos kRest = 1'000'000; // the peer hears that the path is not wanted, and its requests there complete
-bool is_there(Phase phase) { return phase != Phase::absent && phase != Phase::ended; }
 bool same_route(const path::PathSpec& a, const path::PathSpec& b) {
     return a.client_rail == b.client_rail && a.server_rail == b.server_rail && a.client_bits == b.client_bits &&
            a.server_bits == b.server_bits && a.reads == b.reads && a.writes == b.writes;
@@ -46,7 +45,7 @@ bool Demand::is_agreed(const Channel& channel) const {
 
 Status Demand::serve_by(Channel& channel, Service service, channel::Reason why) {
     if (service == Service::dc_ring) return Status::unsupported;
-    if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
+    if (!recoverable(core_, channel) || (channel.gates & gate::not_ready)) return Status::busy;
     if (!channel.wiring.recovery || places(channel) == 0) return Status::unsupported;
     Wishes& wishes = channel.wiring.recovery->wishes;
     if (wishes.ours == service) {
@@ -86,7 +85,7 @@ void Demand::tell_wish(Channel& channel) {
 }
 
 void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
-    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return;
+    if (!recoverable(core_, channel) || !channel.wiring.recovery) return;
     Wishes& wishes = channel.wiring.recovery->wishes;
     if (number != wishes.number) return;
     if (wishes.answered) {
@@ -108,7 +107,7 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
 
 // Each number has one verdict, and every copy gets it.
 void Demand::take_wish(Channel& channel, const connect::ServiceWish& wish) {
-    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return; // the peer repeats it
+    if (!recoverable(core_, channel) || !channel.wiring.recovery) return; // the peer repeats it
     Wishes& wishes = channel.wiring.recovery->wishes;
     if (static_cast<std::int32_t>(wish.number - wishes.heard) < 0) return;
     if (wish.number != wishes.heard) {
@@ -137,7 +136,7 @@ void Demand::forget(Channel& channel) {
 }
 
 void Demand::revoke(Channel& channel) {
-    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return;
+    if (!recoverable(core_, channel) || !channel.wiring.recovery) return;
     Wishes& wishes = channel.wiring.recovery->wishes;
     if (wishes.theirs == Service::shared) return;
     wishes.theirs = Service::shared;
@@ -187,15 +186,11 @@ bool Demand::lets_go(const Channel& channel, PathIndex path) const {
     return is_on_demand(channel, path) && !is_wanted(channel);
 }
 
-void Demand::count(const Channel& channel, PathIndex path, Phase from, Phase to) {
-    if (is_on_demand(channel, path)) kept += is_there(to) - is_there(from);
-}
-
 void Demand::give_back(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     Path& sub = channel.wiring.paths[path];
     if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
-    all_.failure.set_phase(channel, path, Phase::absent);
+    all_.phases.set_phase(channel, path, Phase::absent);
     r.retired = false;
     core_.halves.take_back(std::move(r.next), core_.rails[sub.rail]); // it has never been connected
     r.order = 0;
@@ -230,7 +225,7 @@ void Demand::void_life(Channel& channel, const PathNews& news) {
     if (news.life != r.life) return;
     PathNews mine = r.mine;
     mine.answer = mine.home = true;
-    all_.exchange.tell_peer(channel, NewsKind::down, mine, all_.exchange.question_attempts++);
+    all_.asking.tell_peer(channel, NewsKind::down, mine, all_.asking.question_attempts++);
 }
 
 void Demand::refresh(Channel& channel) {
@@ -253,7 +248,7 @@ void Demand::refresh(Channel& channel) {
         }
         trim_due = core_.alert = true;
     }
-    all_.joining.find_spares(channel);
+    find_spares(channel);
 }
 
 bool Demand::is_of_use(const Channel& channel, PathIndex path) const {
@@ -264,7 +259,7 @@ bool Demand::is_of_use(const Channel& channel, PathIndex path) const {
         there |= PathMask{1} << dc;
         if (same_route(paths[dc], paths[path])) twins |= PathMask{1} << dc;
     }
-    const bool choosy = channel.connection.absent && !core_.config.paths.cross_rails; // as Joining::find_spares()
+    const bool choosy = channel.connection.absent && !core_.config.paths.cross_rails; // as find_spares()
     return twins & ~(choosy ? static_cast<PathMask>(path::spare_paths(paths, there)) : 0);
 }
 
@@ -297,6 +292,18 @@ PathMask Demand::spares(const Channel& channel) const {
     return whole ? beside_rc : rc_up;
 }
 
+// With unequal rails, a path that was spare may add rate when another path is gone.
+void Demand::find_spares(Channel& channel) {
+    if (!channel.connection.absent) return;
+    PathMask spare = spares(channel);
+    schedule::Scheduler& scheduler = *channel.wiring.scheduler;
+    for (const PathIndex left : schedule::each(spare))
+        for (const PathIndex next : schedule::each(twins(channel, left) & ~spare)) scheduler.inherit(next, left);
+    if (!core_.config.paths.cross_rails)
+        spare |= path::spare_paths(channel.connection.paths, scheduler.paths().usable());
+    scheduler.set_spare(spare);
+}
+
 // -- Giving back
 
 // Each request takes a receive buffer of the peer beyond its window (Adapter::kControl), and a peer that computes gives
@@ -305,7 +312,7 @@ void Demand::ask_for_acknowledgment(Channel& channel) {
     Wishes& wishes = channel.wiring.recovery->wishes;
     const Nanos now = core_.services.now();
     if (std::exchange(wishes.asked_acked, channel.acked) != channel.acked) wishes.asked = 0, wishes.ask_at = 0;
-    if (now < wishes.ask_at || !core_.sender.send_ack(channel, channel::Kind::ack_request)) return;
+    if (now < wishes.ask_at || !core_.acks.send_ack(channel, channel::Kind::ack_request)) return;
     wishes.ask_at = now + (kRest << std::min(wishes.asked++, 30u));
 }
 
@@ -331,7 +338,7 @@ bool Demand::is_quiet(Channel& channel, PathIndex path) {
 
 bool Demand::retire(Channel& channel, unsigned& many) {
     bool all = true;
-    for (PathIndex path = 0; path < channel.wiring.places && many && core_.failures.recoverable(channel); ++path) {
+    for (PathIndex path = 0; path < channel.wiring.places && many && recoverable(core_, channel); ++path) {
         if (!is_on_demand(channel, path) || channel.wiring.paths[path].phase != Phase::up) continue;
         if (!is_quiet(channel, path)) {
             all = false;
@@ -353,7 +360,7 @@ void Demand::trim() {
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         endpoints += channel.usage.endpoints;
-        if (!core_.failures.recoverable(channel) || !channel.wiring.recovery || is_wanted(channel)) continue;
+        if (!recoverable(core_, channel) || !channel.wiring.recovery || is_wanted(channel)) continue;
         for (PathIndex path = 0; path < channel.wiring.places; ++path)
             if (is_on_demand(channel, path) && channel.wiring.paths[path].phase == Phase::up) {
                 left.push_back(&channel);
@@ -361,8 +368,8 @@ void Demand::trim() {
             }
     }
     const unsigned most = endpoints ? core_.config.adapt.pool : 0;
-    if (kept <= most) return;
-    unsigned many = kept - most;
+    if (all_.phases.kept <= most) return;
+    unsigned many = all_.phases.kept - most;
     std::ranges::stable_sort(left, {}, [](const Channel* c) { return c->wiring.recovery->wishes.left_at; });
     bool later = false;
     for (Channel* const channel : left) {

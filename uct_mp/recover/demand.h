@@ -17,26 +17,25 @@ namespace ucx_mp::recover {
 
 struct Members;
 
-class Demand {
+class Demand final : public channel::WiringControl {
 public:
     Demand(Core& core, Members& all) : core_(core), all_(all) {}
 
+    // -- channel::WiringControl
+    Status serve_by(Channel& channel, adapt::Service service, channel::Reason why) override;
+    void take_wish(Channel& channel, const connect::ServiceWish& wish) override;
+    void take_verdict(Channel& channel, std::uint32_t number, bool taken) override;
+    void revoke(Channel& channel) override;
+    [[nodiscard]] channel::Served served(const Channel& channel) const override;
+    void trim() override;
+
     // -- Wishes
-    Status serve_by(Channel& channel, adapt::Service service, channel::Reason why); // Interface::serve_by
-    void take_wish(Channel& channel, const connect::ServiceWish& wish);
-    void take_verdict(Channel& channel, std::uint32_t number, bool taken);
-    // Takes back the RC that the peer was granted. The peer may ask again.
-    void revoke(Channel& channel);
-    [[nodiscard]] channel::Served served(const Channel& channel) const;
     // At least one side wants RC.
     [[nodiscard]] bool is_wanted(const Channel& channel) const;
     // ... and the other side agrees. No path is made before that, since the peer may refuse.
     [[nodiscard]] bool is_agreed(const Channel& channel) const;
 
     // -- Paths
-    [[nodiscard]] bool is_on_demand(const Channel& channel, PathIndex path) const {
-        return channel.connection.paths[path].on_demand;
-    }
     // The path has lived before, so the peer may still ask what arrived in its last life.
     [[nodiscard]] bool was_there(const Channel& channel, PathIndex path) const;
     // The DC path over the same route has joined, and is not spare beside paths over other rails.
@@ -50,25 +49,36 @@ public:
     void void_life(Channel& channel, const connect::PathNews& news);
     // Call it when is_wanted() or the phase of a path has changed. Paths join, or are given back.
     void refresh(Channel& channel);
-    // The paths of the other kind (RC or DC) over the same route.
-    [[nodiscard]] PathMask twins(const Channel& channel, PathIndex path) const;
-    // The paths that are spare now: the RC paths, or the DC paths beside them.
-    [[nodiscard]] PathMask spares(const Channel& channel) const;
-    // Keeps `kept` up to date. Called by Failure::set_phase().
-    void count(const Channel& channel, PathIndex path, Phase from, Phase to);
+    // Call it when a path has come up or was lost: tells the scheduler which paths are spare now.
+    void find_spares(Channel& channel);
     // The channel has failed: drops its wishes and their timers.
     void forget(Channel& channel);
-    // Gives up the paths that have been unwanted for longest, if too many are kept.
-    void trim();
 
     // -- What others read
     unsigned in_use = 0; // peers for which RC is wanted
-    unsigned kept = 0;   // RC paths on demand that are neither absent nor ended
     bool trim_due = false;
     Services::Timer trim_timer = 0;
     unsigned delays = 0; // calls of trim() in a row that had to leave a path for later
 
+    // -- Commands that another thread runs (channel/halves.h), one at a time for each path
+    struct Ordered { // identifies the path that a command was started for
+        std::uint64_t order;
+        Channel* channel;
+        std::uint32_t id;
+        PathIndex path;
+    };
+    [[nodiscard]] Ordered new_order(Channel& channel, PathIndex path);
+    // Null: the result is not wanted any more. The path has a newer order, or has left `phase`.
+    [[nodiscard]] PathRecovery* finish(const Ordered& order, Phase phase = Phase::reopening);
+    // True: the queue pair is ended on another thread, so that progress does not pay for the command. False: the caller
+    // ends it.
+    [[nodiscard]] bool end_aside(Channel& channel, PathIndex path);
+
 private:
+    // The paths of the other kind (RC or DC) over the same route.
+    [[nodiscard]] PathMask twins(const Channel& channel, PathIndex path) const;
+    // The paths that are spare now: the RC paths, or the DC paths beside them.
+    [[nodiscard]] PathMask spares(const Channel& channel) const;
     [[nodiscard]] unsigned places(const Channel& channel) const;
     [[nodiscard]] bool has_room(const Channel& channel) const;
     void set_wish(Channel& channel, adapt::Service service);
@@ -79,6 +89,7 @@ private:
     void ask_for_acknowledgment(Channel& channel);
     [[nodiscard]] bool retire(Channel& channel, unsigned& many); // false: some path is still busy, try later
 
+    std::uint64_t orders_ = 0;
     Core& core_;
     Members& all_;
 };

@@ -14,48 +14,7 @@ using connect::Connection;
 using connect::NewsKind;
 using connect::PathNews;
 
-namespace {
-constexpr Nanos doubled(Nanos first, unsigned attempts, Nanos most) {
-    return std::min(most, first << std::min(attempts, 16u));
-}
-} // namespace
-
-void Exchange::set_path_timer(Channel& channel, PathIndex path, Nanos at, PathCall then) {
-    PathRecovery& r = channel.wiring.recovery->paths[path];
-    if (r.timer) core_.services.cancel(r.timer);
-    r.timer = core_.services.at(at, [&channel, path, then = std::move(then)] {
-        channel.wiring.recovery->paths[path].timer = 0;
-        then(channel, path);
-    });
-}
-
 // -- What had arrived
-
-void Exchange::ask(Channel& channel, PathIndex path) {
-    PathRecovery& r = channel.wiring.recovery->paths[path];
-    const Nanos now = core_.services.now();
-    if (channel.wiring.paths[path].phase != Phase::asking) return;
-    if (r.not_before > now)
-        return set_path_timer(channel, path, r.not_before, [this](Channel& c, PathIndex p) { ask(c, p); });
-    if (channel.self) {
-        questions.push_back(
-            {.channel = &channel, .id = channel.local_id, .path = path, .life = r.life, .round = core_.rounds.looks});
-        core_.alert = true;
-        return all_.failure.list_recovering(channel);
-    }
-    tell_peer(channel, NewsKind::down, r.mine, r.attempts);
-    // If no path is usable, nothing goes on before the answer: ask more often.
-    const bool needed = channel.wiring.scheduler->paths().usable() == 0;
-    const Nanos most = needed ? core_.config.recovery.max_needed_interval : core_.config.recovery.max_ask_interval;
-    const Nanos wait = doubled(core_.config.recovery.ask_interval, r.attempts++, most);
-    set_path_timer(channel, path, now + wait, [this](Channel& c, PathIndex p) { ask(c, p); });
-}
-
-// Only DC needs it: with RC the peer hears our path_down.
-void Exchange::tell_gone(Channel& channel, PathIndex path) {
-    if (channel.wiring.paths[path].kind != path::Kind::dc || channel.self) return;
-    tell_peer(channel, NewsKind::down, {.path = path, .answer = true, .gone = true, .end = {}}, question_attempts++);
-}
 
 void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
@@ -72,14 +31,14 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
             if (channel.wiring.paths[path].phase != Phase::asking || r.life != news.life || r.theirs_known) return;
             r.theirs = news;
             r.theirs_known = true;
-            all_.failure.list_recovering(channel);
+            all_.phases.list_recovering(channel);
         } else {
             // Answered when all that has come is handled: a marker of this path may still lie in a completion queue.
-            questions.push_back({.channel = &channel,
-                                 .id = channel.local_id,
-                                 .path = path,
-                                 .life = news.life,
-                                 .round = core_.rounds.looks});
+            all_.asking.questions.push_back({.channel = &channel,
+                                             .id = channel.local_id,
+                                             .path = path,
+                                             .life = news.life,
+                                             .round = core_.rounds.looks});
             core_.alert = true;
         }
         return;
@@ -100,37 +59,37 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         r.theirs = news;
         all_.demand.refresh(channel);
         // Starts the timer: none runs if commands for this life were under way.
-        if (channel.wiring.paths[path].phase == Phase::reopening) schedule_open(channel, path);
+        if (channel.wiring.paths[path].phase == Phase::reopening) all_.jobs.schedule_open(channel, path);
     } else if (channel.wiring.paths[path].phase == Phase::up || channel.wiring.paths[path].phase == Phase::half) {
         // The peer gives up an unwanted path when nothing of its own is under way there. Its acknowledgment is taken
         // first, so that path_failed() does not send again what has arrived.
         if (news.home) core_.receiver.take_ack(channel, news.delivered);
-        if (!core_.failures.recoverable(channel)) return; // a callback of the user has ended it
+        if (!recoverable(core_, channel)) return; // a callback of the user has ended it
         r.retired = news.home;
         all_.failure.path_failed(channel, path, "the other side has given it up", false);
     }
     if (!r.theirs_known) {
         r.theirs = news;
         r.theirs_known = true;
-        all_.failure.list_recovering(channel);
+        all_.phases.list_recovering(channel);
     }
     if (!news.answer && r.mine_known) {
         PathNews mine = r.mine;
         mine.answer = true;
-        tell_peer(channel, NewsKind::down, mine, question_attempts++);
+        all_.asking.tell_peer(channel, NewsKind::down, mine, all_.asking.question_attempts++);
     }
 }
 
 void Exchange::answer_questions() {
-    for (const Question& question : std::exchange(questions, {})) {
+    for (const Asking::Question& question : std::exchange(all_.asking.questions, {})) {
         ++core_.recovery_steps; // the caller of progress() shall call again
         if (!core_.rounds.looked_since(question.round)) {
-            questions.push_back(question);
+            all_.asking.questions.push_back(question);
             continue;
         }
         if (core_.directory.channel_with(question.id) != question.channel) continue;
         Channel& channel = *question.channel;
-        if (question.path >= channel.wiring.path_count || !core_.failures.recoverable(channel)) continue;
+        if (question.path >= channel.wiring.path_count || !recoverable(core_, channel)) continue;
         const PathNews news{.path = question.path,
                             .answer = true,
                             .life = question.life,
@@ -140,34 +99,11 @@ void Exchange::answer_questions() {
         if (channel.self)
             on_path_down(channel, news);
         else
-            tell_peer(channel, NewsKind::down, news, question_attempts++);
+            all_.asking.tell_peer(channel, NewsKind::down, news, all_.asking.question_attempts++);
     }
 }
 
 // -- Making it anew
-
-bool Exchange::may_open(const Channel& channel, PathIndex path) const {
-    return channel.wiring.paths[path].kind == path::Kind::dc || channel.self || !channel.connection.server;
-}
-
-void Exchange::schedule_open(Channel& channel, PathIndex path) {
-    PathRecovery& r = channel.wiring.recovery->paths[path];
-    if (!may_open(channel, path)) return;
-    // A path that keeps failing soon after its return is held down for longer and longer. If no path is usable it is
-    // not held down: any path is better than none.
-    const bool needed = channel.wiring.scheduler->paths().usable() == 0;
-    const Nanos hold = r.flaps && !needed
-                           ? doubled(core_.config.recovery.hold_down, r.flaps - 1, core_.config.recovery.max_hold_down)
-                           : 0;
-    set_path_timer(channel, path, std::max(core_.services.now() + pause_between_tries(channel, r), r.since + hold),
-                   [this](Channel& c, PathIndex p) { time_to_open(c, p); });
-}
-
-Nanos Exchange::pause_between_tries(const Channel& channel, const PathRecovery& r) const {
-    const bool needed = channel.wiring.scheduler->paths().usable() == 0;
-    return doubled(core_.config.recovery.open_interval, r.attempts,
-                   needed ? core_.config.recovery.max_needed_interval : core_.config.recovery.max_open_interval);
-}
 
 // Connects `qp` (to RTS) and makes it the path's queue pair. False: it could not be connected.
 bool Exchange::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
@@ -188,7 +124,7 @@ void Exchange::use_half(Channel& channel, PathIndex path, verbs::QueuePair qp, c
     Connection& connection = channel.connection;
     const verbs::RemoteEnd remote = core_.ends.remote_end(connection, connection.paths[path], theirs);
     Path& sub = channel.wiring.paths[path];
-    if (all_.demand.is_on_demand(channel, path)) core_.adaptation.note_commands(core_.halves.paid());
+    if (is_on_demand(channel, path)) core_.adaptation.note_commands(core_.halves.paid());
     if (sub.own[0]) {
         sub.own[0]->replace(std::move(qp));
     } else { // its first life
@@ -204,19 +140,12 @@ void Exchange::use_half(Channel& channel, PathIndex path, verbs::QueuePair qp, c
     connection.remote_ends[path] = theirs;
 }
 
-void Exchange::time_to_open(Channel& channel, PathIndex path) {
-    const PathRecovery& r = channel.wiring.recovery->paths[path];
-    if (r.next) return try_open(channel, path); // needs no command
-    all_.jobs.add_path_job(channel, Job::What::open, {.path = path, .end = {}});
-}
-
 void Exchange::try_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     if (channel.wiring.paths[path].phase != Phase::reopening) return;
     const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     if (!all_.reopening.is_ready(channel, path))
-        return set_path_timer(channel, path, core_.services.now() + core_.config.recovery.open_interval,
-                              [this](Channel& c, PathIndex p) { time_to_open(c, p); });
+        return all_.jobs.open_at(channel, path, core_.services.now() + core_.config.recovery.open_interval);
     if (r.order) return; // its command is under way
     if (!dc && !r.next && is_aside(channel, path)) return make_aside(channel, path);
     if (!dc && !r.next) {
@@ -231,19 +160,16 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
         }
         r.next.reset();
     } else if (dc || r.next) {
-        if (r.port) tell_gone(channel, path); // again, since the first message may have been lost
+        if (r.port) all_.asking.tell_gone(channel, path); // again, since the first message may have been lost
         const PathNews open{.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end};
-        if (!tell_over_path(channel, NewsKind::open,
-                            open)) { // no room, others send, too: try soon, without a growing pause
+        if (!all_.asking.tell_over_path(channel, NewsKind::open,
+                                        open)) { // no room, others send, too: try soon, without a growing pause
             constexpr Nanos kSoon = 100'000;
-            return set_path_timer(channel, path, core_.services.now() + kSoon,
-                                  [this](Channel& c, PathIndex p) { time_to_open(c, p); });
+            return all_.jobs.open_at(channel, path, core_.services.now() + kSoon);
         }
         r.offered = !dc;
     }
-    ++r.attempts;
-    set_path_timer(channel, path, core_.services.now() + pause_between_tries(channel, r),
-                   [this](Channel& c, PathIndex p) { time_to_open(c, p); });
+    all_.jobs.open_later(channel, path);
 }
 
 // The path_open has come over the path, so its route works in this direction. The answer takes the same route back.
@@ -259,10 +185,10 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
         all_.joining.join(channel, path);
     }
     if (dc) {
-        tell_over_path(channel, NewsKind::opened, {.path = path, .life = news.life, .end = {}});
+        all_.asking.tell_over_path(channel, NewsKind::opened, {.path = path, .life = news.life, .end = {}});
         if (!channel.wiring.recovery || channel.wiring.paths[path].phase != Phase::reopening) return;
         channel.wiring.recovery->paths[path].attempts = 0; // our direction may work again, too
-        return schedule_open(channel, path);
+        return all_.jobs.schedule_open(channel, path);
     }
     if (!channel.wiring.recovery || !channel.connection.server) return;
     PathRecovery& r = channel.wiring.recovery->paths[path];
@@ -281,7 +207,8 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
         if (!connect_half(channel, path, qp, ours, news.end)) return;
         return half_is_there(channel, news);
     }
-    tell_over_path(channel, NewsKind::opened, {.path = path, .life = r.life, .end = channel.connection.ends[path]});
+    all_.asking.tell_over_path(channel, NewsKind::opened,
+                               {.path = path, .life = r.life, .end = channel.connection.ends[path]});
 }
 
 // Server: our half is connected. Nothing is sent on it before the client's first message has come.
@@ -289,10 +216,10 @@ void Exchange::half_is_there(Channel& channel, const PathNews& open) {
     PathRecovery& r = channel.wiring.recovery->paths[open.path];
     r.life = open.life;
     r.their_end = open.end;
-    all_.failure.set_phase(channel, open.path, Phase::half);
+    all_.phases.set_phase(channel, open.path, Phase::half);
     r.mine_known = r.theirs_known = false;
-    tell_over_path(channel, NewsKind::opened,
-                   {.path = open.path, .life = r.life, .end = channel.connection.ends[open.path]});
+    all_.asking.tell_over_path(channel, NewsKind::opened,
+                               {.path = open.path, .life = r.life, .end = channel.connection.ends[open.path]});
 }
 
 void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
@@ -327,7 +254,7 @@ void Exchange::both_are_there(Channel& channel, const PathNews& opened) {
 void Exchange::greet(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     const PathUpBody body{r.life};
-    if (core_.sender.send_control(channel, Kind::path_up, &body, sizeof body, path, *channel.wiring.paths[path].own[0]))
+    if (core_.acks.send_control(channel, Kind::path_up, &body, sizeof body, path, *channel.wiring.paths[path].own[0]))
         r.greet = false;
 }
 
@@ -344,37 +271,37 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
     if (recovery.partition) core_.services.cancel(std::exchange(recovery.partition, 0));
     const bool alone = channel.wiring.scheduler->paths().usable() == 0;
-    all_.failure.set_phase(channel, path, Phase::up);
+    all_.phases.set_phase(channel, path, Phase::up);
     channel.wiring.paths[path].stale = 0; // the watchdog counted looks at the life before
     r.probed_since = 0;
     r.port = r.retired = false;
     r.came_up = now;
     ++r.returns;
     if (channel.wiring.paths[path].kind == path::Kind::rc) channel.wiring.paths[path].own[0]->revive();
-    all_.joining.find_spares(channel);
+    all_.demand.find_spares(channel);
     if (alone) all_.reports.note(channel, Transition::What::reached, kNoPath, recovery.partition_since);
     all_.reports.note(channel, Transition::What::up, path, r.since);
     all_.reports.tell(channel, path, "is up%s after %.3f ms",
-                      r.failures                                ? " again"
-                      : all_.demand.is_on_demand(channel, path) ? ", as it is wanted,"
-                                                                : ", its port has come up,",
+                      r.failures                    ? " again"
+                      : is_on_demand(channel, path) ? ", as it is wanted,"
+                                                    : ", its port has come up,",
                       static_cast<double>(now - r.since) * 1e-6);
     if (alone) all_.reports.reached(channel);
-    all_.failure.list_recovering(channel);
+    all_.phases.list_recovering(channel);
     all_.demand.refresh(channel);
     if (r.greet) greet(channel, path);
     resume(channel);
 }
 
 void Exchange::resume(Channel& channel) {
-    core_.sender.owe_ack(channel, true);
+    core_.acks.owe_ack(channel, true);
     if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1;
     if (!channel.epochs_empty()) core_.epochs.push(channel);
     if (channel.moving.pulled_count && !channel.wiring.only) core_.mover.pull(channel);
 }
 
 void Exchange::take_news(Channel& channel, NewsKind kind, const PathNews& news) {
-    if (!core_.failures.recoverable(channel) || news.path >= channel.wiring.places) return;
+    if (!recoverable(core_, channel) || news.path >= channel.wiring.places) return;
     switch (kind) {
     case NewsKind::down:
         return on_path_down(channel, news);
@@ -390,35 +317,14 @@ void Exchange::take_news(Channel& channel, NewsKind kind, const PathNews& news) 
     case NewsKind::probed:
         if (news.home) return all_.migration.home_answers(channel, news.path);
         if (channel.wiring.recovery) channel.wiring.recovery->answered_at = core_.services.now();
-        return all_.failure.path_answers(channel, news.path);
+        return all_.phases.path_answers(channel, news.path);
     case NewsKind::probe: // it has come over the path itself: if we try to open that path, try now
         if (!news.home && channel.wiring.recovery && channel.wiring.paths[news.path].phase == Phase::reopening) {
             channel.wiring.recovery->paths[news.path].attempts = 0;
-            schedule_open(channel, news.path);
+            all_.jobs.schedule_open(channel, news.path);
         }
         return;
     }
-}
-
-// -- Calls into the control plane, which another thread may be using
-
-// The path that the news is about is avoided. It may count as usable here (DC, silent loss), but one side has given it
-// up.
-void Exchange::tell_peer(Channel& channel, NewsKind kind, const PathNews& news, unsigned attempt) {
-    constexpr unsigned kOther = 4;
-    PathMask usable = channel.wiring.scheduler->paths().usable();
-    if (const PathMask others = usable & ~(PathMask{1} << news.path)) usable = others;
-    const std::lock_guard lock(core_.services);
-    if (!usable) return core_.control->tell(channel.connection, kind, news, attempt);
-    if (attempt % kOther == kOther - 1) return core_.control->tell(channel.connection, kind, news, attempt / kOther);
-    unsigned skip = attempt % static_cast<unsigned>(std::popcount(usable));
-    for (const PathIndex path : schedule::each(usable))
-        if (skip-- == 0) (void)core_.control->tell_over_path(channel.connection, path, kind, news);
-}
-
-bool Exchange::tell_over_path(Channel& channel, NewsKind kind, const PathNews& news) {
-    const std::lock_guard lock(core_.services);
-    return core_.control->tell_over_path(channel.connection, news.path, kind, news);
 }
 
 std::uint32_t Exchange::random_psn() {

@@ -13,75 +13,12 @@ namespace ucx_mp::recover {
 
 using connect::PathNews;
 
-namespace {
-// The scheduler's state of a path in this phase. None: the state stays as it is.
-std::optional<schedule::PathState> state_in(Phase phase) {
-    switch (phase) {
-    case Phase::up:
-        return schedule::PathState::up;
-    case Phase::draining:
-    case Phase::absent:
-        return schedule::PathState::down;
-    case Phase::reopening:
-        return schedule::PathState::probing;
-    case Phase::half:
-        return schedule::PathState::recovering;
-    case Phase::asking:
-    case Phase::ended:
-        return {};
-    }
-    return {};
-}
-
-// While a path is away, Core::alert stays set, so that each round of progress looks everywhere. A path on demand
-// that is being opened does not need that: timers and mail move it on, while traffic goes over DC.
-bool is_away(Phase phase, bool on_demand) {
-    if (on_demand && (phase == Phase::reopening || phase == Phase::half)) return false;
-    return phase != Phase::up && phase != Phase::absent && phase != Phase::ended;
-}
-} // namespace
-
-void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
-    Phase& phase = channel.wiring.paths[path].phase;
-    assert(path::may_follow(phase, to));
-    core_.services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s, was %s", path, channel.uid, path::name(to),
-                       path::name(phase));
-    const bool on_demand = all_.demand.is_on_demand(channel, path);
-    paths_away += is_away(to, on_demand) - is_away(phase, on_demand);
-    all_.demand.count(channel, path, phase, to);
-    phase = to;
-    core_.alert = true;
-    ++core_.recovery_steps;
-    if (channel.wiring.recovery->paths[path].stays) return; // the path stays in use, so the scheduler's state stays
-    if (const auto state = state_in(to)) channel.wiring.scheduler->set_state(path, *state);
-}
-
-void Failure::path_answers(Channel& channel, PathIndex path) {
-    Path& sub = channel.wiring.paths[path];
-    sub.stale = 0;
-    if (!channel.wiring.recovery) return;
-    PathRecovery& r = channel.wiring.recovery->paths[path];
-    r.probed_since = 0;
-    if (channel.wiring.paths[path].phase != Phase::up ||
-        channel.wiring.scheduler->paths()[path].state != schedule::PathState::suspect)
-        return;
-    channel.wiring.scheduler->set_state(path, schedule::PathState::up);
-    ++core_.recovery_steps; // a fence may have waited for it
-    all_.reports.note(channel, Transition::What::cleared, path);
-}
-
-void Failure::list_recovering(Channel& channel) {
-    if (std::exchange(channel.wiring.recovery->listed, true)) return;
-    core_.alert = true;
-    recovering.push_back(&channel);
-}
-
 void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) {
     Recovery& recovery = recovery_of(channel);
     PathRecovery& r = recovery.paths[path];
     const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     const Nanos now = core_.services.now();
-    list_recovering(channel);
+    all_.phases.list_recovering(channel);
     switch (channel.wiring.paths[path].phase) {
     case Phase::draining:
         // A shared initiator has been ended just now, and it sent packets of this path until then.
@@ -102,7 +39,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
     if (!r.retired) core_.rings.path_failed(channel);
     r.stays = stays;
-    set_phase(channel, path, Phase::draining);
+    all_.phases.set_phase(channel, path, Phase::draining);
     r.mine_known = r.theirs_known = r.back = r.greet = r.ended_aside = false;
     r.round = core_.rounds.looks;
     r.attempts = 0;
@@ -126,8 +63,8 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
         ++r.failures;
         r.flaps = r.came_up && now - r.came_up < core_.config.recovery.hold_down ? r.flaps + 1 : 0;
     }
-    all_.joining.find_spares(channel);
-    all_.migration.forget_migration(channel, path);
+    all_.demand.find_spares(channel);
+    forget_migration(core_, channel, path);
     mark_messages(channel, path);
     // Without this the initiator would retry until it gives up, and executed requests that asked for no completion
     // would never come back.
@@ -140,7 +77,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
         for (PathIndex i = 0; i < channel.wiring.path_count; ++i)
             if (channel.wiring.paths[i].phase == Phase::reopening) { // may be held down
                 recovery.paths[i].attempts = 0;
-                all_.exchange.schedule_open(channel, i);
+                all_.jobs.schedule_open(channel, i);
             }
     } else if (!r.retired) {
         all_.liveness.judge_peer(channel);
@@ -159,14 +96,14 @@ void Failure::drain(SendQueue& queue, Channel& channel, PathIndex path) {
     // Other channels have requests on this initiator, too, which will come back as lost. Their paths fail now, since no
     // marker for these requests may go by another initiator until then.
     for (std::uint32_t i = queue.tail; queue.dc && i != queue.head; ++i)
-        if (const Posted& posted = queue.at(i); core_.failures.recoverable(*posted.channel))
+        if (const Posted& posted = queue.at(i); recoverable(core_, *posted.channel))
             path_failed(*posted.channel, posted.path, "", true);
     all_.jobs.add_job(
         {.what = Job::What::end, .channel = &channel, .queue = &queue, .news = {.path = path, .end = {}}});
 }
 
 void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
-    if (!queue.dc && all_.exchange.end_aside(channel, path)) return;
+    if (!queue.dc && all_.demand.end_aside(channel, path)) return;
     queue.error_due = false;
     if (queue.qp) (void)verbs::to_error(queue.qp.get()); // else its adapter has died
     end_queue(queue, channel, path);
@@ -211,7 +148,7 @@ void Failure::drop_posted(SendQueue& queue) {
         if (!wiring.only)
             wiring.scheduler->cancel(posted.path, posted.read ? schedule::Direction::read : schedule::Direction::write,
                                      posted.bytes);
-        if (core_.failures.recoverable(*posted.channel)) {
+        if (recoverable(core_, *posted.channel)) {
             lost(queue, posted);
         } else {
             if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = Status::io_error;
@@ -231,6 +168,15 @@ void Failure::lost(SendQueue& queue, const Posted& posted) {
     if (queue.dc) path_failed(channel, posted.path, "", true);
     lose(queue, posted);
     if (queue.dc) note_back(channel, posted.path);
+}
+
+// It was never posted, so it goes again. Packet numbers must not decide about it.
+void Failure::refused(SendQueue& queue, const Posted& posted) {
+    Channel& channel = *posted.channel;
+    path_failed(channel, posted.path, "its queue pair takes no more", false);
+    if (queue.dc) drain(queue, channel, posted.path);
+    const bool put = posted.work && (posted.work->kind == WorkKind::put || posted.work->kind == WorkKind::replayed_put);
+    put ? redo(channel, *posted.work, posted.offset, posted.bytes) : lost(queue, posted);
 }
 
 // The part is a work of its own, so that the scheduler may cut it anew. `of` counts it as open until it has completed.
@@ -254,7 +200,7 @@ void Failure::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64
     list.first = &part;
     if (!list.last) list.last = &part;
     ++channel.moving.pulled_count;
-    list_recovering(channel);
+    all_.phases.list_recovering(channel);
 }
 
 void Failure::lose(SendQueue& queue, const Posted& posted) {
@@ -289,7 +235,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
             redo(channel, *work, posted.offset, posted.bytes);
             break;
         case WorkKind::read_back:
-            core_.visibility.read_back_lost(channel, *work);
+            core_.works.read_back_lost(channel, *work);
             break;
         case WorkKind::message: // this adapter does not read its pieces any more
         case WorkKind::replayed_message:
@@ -303,7 +249,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
                                connect::describe(channel.connection).c_str());
             work->status = Status::io_error;
             if (--work->open == 0) core_.works.finish_work(*work);
-            core_.failures.fail_channel(channel, Status::io_error);
+            channel::fail_channel(core_, channel, Status::io_error);
             return;
         }
     } else if (posted.epoch != kNoEpoch) {
@@ -345,6 +291,11 @@ void Failure::end_detours(Channel& channel, PathIndex path) {
     }
 }
 
+void Failure::free_detours(Channel& channel) {
+    const Recovery* const recovery = channel.wiring.recovery.get();
+    for (PathIndex path = 0; recovery && path < recovery->paths.size(); ++path) end_detours(channel, path);
+}
+
 // Paths with completed writes that may not be visible at the peer yet: nothing that was posted behind them has come
 // back. A fence that was sent counts until its message is acknowledged, since its marker may be lost with the path. A
 // read back counts until it is over, for the same reason.
@@ -352,7 +303,7 @@ PathMask Failure::perhaps_unseen(const Channel& channel) {
     PathMask paths = channel.visible.unread | channel.fences.put_paths | channel.fences.fence_paths;
     if (channel.visible.read_backs_open) paths = ~PathMask{0};
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
-        paths |= channel::Sender::trailer_of(*channel.wiring.retained[i & channel.window_mask]).paths;
+        paths |= channel::trailer_of(*channel.wiring.retained[i & channel.window_mask]).paths;
     return paths;
 }
 
@@ -361,7 +312,7 @@ void Failure::drained(Channel& channel, PathIndex path) {
     const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     mark_messages(channel, path);
     end_detours(channel, path);
-    set_phase(channel, path, Phase::asking);
+    all_.phases.set_phase(channel, path, Phase::asking);
     r.mine = {.path = path,
               .home = r.retired,
               .life = r.life,
@@ -390,12 +341,12 @@ void Failure::drained(Channel& channel, PathIndex path) {
             r.theirs_known = true;
         }
     }
-    if (!r.theirs_known) return all_.exchange.ask(channel, path);
+    if (!r.theirs_known) return all_.asking.ask(channel, path);
     if (dc || channel.self) return;
     // The other side has told its truth first, and waits only for ours.
     PathNews mine = r.mine;
     mine.answer = true;
-    all_.exchange.tell_peer(channel, connect::NewsKind::down, mine, all_.exchange.question_attempts++);
+    all_.asking.tell_peer(channel, connect::NewsKind::down, mine, all_.asking.question_attempts++);
 }
 
 void Failure::abandon_recovery(Channel& channel, Status status) {
@@ -409,7 +360,7 @@ void Failure::abandon_recovery(Channel& channel, Status status) {
         const auto path = static_cast<PathIndex>(i);
         PathRecovery& r = recovery.paths[i];
         if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
-        set_phase(channel, path, Phase::ended);
+        all_.phases.set_phase(channel, path, Phase::ended);
         r.next.reset();
         r.order = 0;
         r.greet = false;
@@ -419,7 +370,7 @@ void Failure::abandon_recovery(Channel& channel, Status status) {
         }
     }
     for (const Hold& hold : std::exchange(recovery.holds, {}))
-        core_.epochs.epoch_done(channel, hold.epoch, hold.requests);
+        core_.works.epoch_done(channel, hold.epoch, hold.requests);
     recovery.markers.clear();
     recovery.resend = false;
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "uct_mp/recover/members.h"
@@ -22,6 +23,46 @@ void Jobs::add_path_job(Channel& channel, Job::What what, const connect::PathNew
     add_job({.what = what, .channel = &channel, .queue = nullptr, .news = news});
 }
 
+void Jobs::open(Channel& channel, PathIndex path) { add_path_job(channel, Job::What::open, {.path = path, .end = {}}); }
+
+void Jobs::open_at(Channel& channel, PathIndex path, Nanos at) {
+    set_path_timer(core_, channel, path, at, [this](Channel& c, PathIndex p) { open(c, p); });
+}
+
+void Jobs::open_later(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    ++r.attempts;
+    if (may_open(channel, path)) open_at(channel, path, core_.services.now() + pause_between_tries(channel, r));
+}
+
+void Jobs::schedule_open(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    if (!may_open(channel, path)) return;
+    // A path that keeps failing soon after its return is held down for longer and longer. If no path is usable it is
+    // not held down: any path is better than none.
+    const bool needed = channel.wiring.scheduler->paths().usable() == 0;
+    const Nanos hold = r.flaps && !needed
+                           ? doubled(core_.config.recovery.hold_down, r.flaps - 1, core_.config.recovery.max_hold_down)
+                           : 0;
+    open_at(channel, path, std::max(core_.services.now() + pause_between_tries(channel, r), r.since + hold));
+}
+
+Nanos Jobs::pause_between_tries(const Channel& channel, const PathRecovery& r) const {
+    const bool needed = channel.wiring.scheduler->paths().usable() == 0;
+    return doubled(core_.config.recovery.open_interval, r.attempts,
+                   needed ? core_.config.recovery.max_needed_interval : core_.config.recovery.max_open_interval);
+}
+
+void JobRunner::migrate(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    if (channel.wiring.paths[path].phase != Phase::up) return;
+    const std::uint32_t before = sub.migrations;
+    const int error = sub.loaded ? verbs::migrate(sub.own[0]->qp.get()) : 0;
+    all_.rail_events.read_events(); // tells of this migration, or of one by the adapter itself before it
+    if (channel.wiring.paths[path].phase != Phase::up || (channel.gates & gate::failed)) return;
+    if (sub.migrations == before && error) all_.failure.path_failed(channel, path, "it could not migrate", false);
+}
+
 void JobRunner::run(const Job& job) {
     if (job.what == Job::What::restart) return all_.failure.restart(*job.queue); // belongs to no channel
     Channel& channel = *job.channel;
@@ -32,7 +73,7 @@ void JobRunner::run(const Job& job) {
     const PathIndex path = job.news.path;
     PathRecovery& r = channel.wiring.recovery->paths[path];
     r.jobs_due &= static_cast<std::uint8_t>(~(1u << static_cast<unsigned>(job.what)));
-    if (!core_.failures.recoverable(channel)) return;
+    if (!recoverable(core_, channel)) return;
     switch (job.what) {
     case Job::What::truth:
         if (channel.wiring.paths[path].phase == Phase::draining) all_.failure.drained(channel, path);
@@ -44,7 +85,7 @@ void JobRunner::run(const Job& job) {
     case Job::What::take_opened:
         return all_.exchange.on_path_opened(channel, job.news);
     case Job::What::migrate:
-        return all_.migration.migrate(channel, path);
+        return migrate(channel, path);
     case Job::What::load:
         if (channel.wiring.paths[path].phase != Phase::up || channel.wiring.paths[path].loaded) return;
         all_.migration.load_alternate(channel.connection, path, channel.wiring.paths[path]);

@@ -23,11 +23,22 @@ public:
     // Adds the job unless one of the same kind waits for this path already.
     void add_path_job(Channel& channel, Job::What what, const connect::PathNews& news);
 
+    // -- When a path is opened
+    void open(Channel& channel, PathIndex path); // as soon as its turn comes
+    void open_at(Channel& channel, PathIndex path, Nanos at);
+    // After another attempt, if this side may try: after a pause that grows.
+    void open_later(Channel& channel, PathIndex path);
+    // The same for a path that has just failed. One that keeps failing is held down for longer, unless no path is
+    // usable.
+    void schedule_open(Channel& channel, PathIndex path);
+
     // -- What others read
     [[nodiscard]] bool jobs_wait() const { return !queues[0].empty() || !queues[1].empty(); }
     std::deque<Job> queues[2]; // urgent, others
 
 private:
+    [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const PathRecovery& r) const;
+
     Core& core_;
 };
 
@@ -41,6 +52,7 @@ public:
 
 private:
     void run(const Job& job);
+    void migrate(Channel& channel, PathIndex path);
 
     Core& core_;
     Members& all_;

@@ -12,23 +12,23 @@
 namespace ucx_mp::recover {
 
 void Joining::tell_self(Channel& channel) {
-    if (!channel.self || !core_.failures.recoverable(channel)) return;
+    if (!channel.self || !recoverable(core_, channel)) return;
     core_.takeover.describe_self(channel.connection);
     all_.renewal.note_lives(channel);
     core_.visibility.note_devices(channel);
 }
 
 void Joining::join_paths(Channel& channel) {
-    if (!core_.failures.recoverable(channel) || !channel.connection.absent) return;
+    if (!recoverable(core_, channel) || !channel.connection.absent) return;
     std::vector<path::RemoteRail> ours;
     for (const verbs::Rail& rail : core_.rails) ours.push_back(path::describe(rail));
     const bool routed = path::must_route(ours, channel.connection.remote_rails);
     for (PathIndex path = 0; path < channel.wiring.places; ++path)
         if (is_absent(channel, path) && may_join(channel, path, routed) && wanted(channel, path)) {
-            if (!has_places(channel)) return;                     // widen() calls this again
-            if (!all_.exchange.may_open(channel, path)) continue; // the other side opens it
+            if (!has_places(channel)) return;       // widen() calls this again
+            if (!may_open(channel, path)) continue; // the other side opens it
             join(channel, path);
-            all_.exchange.time_to_open(channel, path);
+            all_.jobs.open(channel, path);
         }
 }
 
@@ -46,7 +46,7 @@ bool Joining::has_places(Channel& channel) {
     if (!std::exchange(recovery.widening, true)) {
         recovery.widening_told = false;
         channel.gates |= gate::recovering;
-        all_.failure.list_recovering(channel);
+        all_.phases.list_recovering(channel);
     }
     return false;
 }
@@ -150,20 +150,7 @@ void Joining::join(Channel& channel, PathIndex path) {
                   .delivered = channel.expected,
                   .end = {}};
     r.mine_known = true;
-    all_.failure.set_phase(channel, path, Phase::reopening);
-}
-
-// With unequal rails, a path that was spare may add rate when another path is gone.
-void Joining::find_spares(Channel& channel) {
-    if (!channel.connection.absent) return;
-    PathMask spare = all_.demand.spares(channel);
-    schedule::Scheduler& scheduler = *channel.wiring.scheduler;
-    for (const PathIndex left : schedule::each(spare))
-        for (const PathIndex next : schedule::each(all_.demand.twins(channel, left) & ~spare))
-            scheduler.inherit(next, left);
-    if (!core_.config.paths.cross_rails)
-        spare |= path::spare_paths(channel.connection.paths, scheduler.paths().usable());
-    scheduler.set_spare(spare);
+    all_.phases.set_phase(channel, path, Phase::reopening);
 }
 
 bool Joining::address_target(Channel& channel, PathIndex path) {

@@ -33,8 +33,6 @@ public:
     void widen(Channel& channel);
 
     // -- What others ask
-    // Call it when a path has come up or was lost: tells the scheduler which paths are spare now.
-    void find_spares(Channel& channel);
     // mp_dc: takes the number, key and LID that the peer's target has now. False: no address handle could be made.
     bool address_target(Channel& channel, PathIndex path);
 

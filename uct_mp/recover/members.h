@@ -3,6 +3,7 @@
 // Recoverer makes one for each interface. Threads: the interface's.
 #pragma once
 
+#include "uct_mp/recover/asking.h"
 #include "uct_mp/recover/demand.h"
 #include "uct_mp/recover/exchange.h"
 #include "uct_mp/recover/failure.h"
@@ -11,6 +12,7 @@
 #include "uct_mp/recover/liveness.h"
 #include "uct_mp/recover/migration.h"
 #include "uct_mp/recover/packet_numbers.h"
+#include "uct_mp/recover/phases.h"
 #include "uct_mp/recover/ports.h"
 #include "uct_mp/recover/rail_events.h"
 #include "uct_mp/recover/renewal.h"
@@ -23,12 +25,16 @@ namespace ucx_mp::recover {
 
 struct Members {
     explicit Members(Core& core)
-        : failure(core, *this), rail_events(core, *this), jobs(core), exchange(core, *this), numbers(core),
-          joining(core, *this), demand(core, *this), reopening(core, *this), renewal(core, *this),
-          migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this), reports(core) {}
+        : reports(core), phases(core, reports), asking(core, phases), failure(core, *this), rail_events(core, *this),
+          jobs(core), exchange(core, *this), numbers(core), joining(core, *this), demand(core, *this),
+          reopening(core, *this), renewal(core, *this), migration(core, *this), watchdog(core, *this),
+          replay(core, *this), liveness(core, *this) {}
     Members(const Members&) = delete;
 
     Ports ports;
+    Reports reports;
+    Phases phases;
+    Asking asking;
     Failure failure;
     RailEvents rail_events;
     Jobs jobs;
@@ -42,7 +48,6 @@ struct Members {
     Watchdog watchdog;
     Replay replay;
     Liveness liveness;
-    Reports reports;
 };
 
 } // namespace ucx_mp::recover

@@ -23,7 +23,25 @@ std::vector<path::RemoteRail> described(const std::vector<verbs::Rail>& rails) {
     for (const verbs::Rail& rail : rails) list.push_back(path::describe(rail));
     return list;
 }
+
+// The path and its alternate change places.
+void turn_route(Core& core, Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    {
+        const std::lock_guard lock(core.services); // the control plane may be reading it
+        std::swap(channel.connection.paths[path], sub.other);
+    }
+    sub.rail = static_cast<std::uint8_t>(channel.connection.local_rail(path));
+    channel.wiring.scheduler->set_rail(path, sub.rail);
+}
 } // namespace
+
+// The other side does the same, whether it has seen the migration or not.
+void forget_migration(Core& core, Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    sub.loaded = sub.told_to_migrate = sub.load_due = false;
+    if (std::exchange(sub.migrated, false)) turn_route(core, channel, path);
+}
 
 // The queue pair has just been connected. The control plane's thread may call this, with the lock held.
 void Migration::load_first_alternate(Connection& connection, PathIndex path, Path& sub) {
@@ -61,16 +79,6 @@ void Migration::tell_to_migrate(Channel& channel, PathIndex path, const char* ca
     all_.jobs.add_path_job(channel, Job::What::migrate, {.path = path, .end = {}});
 }
 
-void Migration::migrate(Channel& channel, PathIndex path) {
-    Path& sub = channel.wiring.paths[path];
-    if (channel.wiring.paths[path].phase != Phase::up) return;
-    const std::uint32_t before = sub.migrations;
-    const int error = sub.loaded ? verbs::migrate(sub.own[0]->qp.get()) : 0;
-    all_.rail_events.read_events(); // tells of this migration, or of one by the adapter itself before it
-    if (channel.wiring.paths[path].phase != Phase::up || (channel.gates & gate::failed)) return;
-    if (sub.migrations == before && error) all_.failure.path_failed(channel, path, "it could not migrate", false);
-}
-
 // The adapters learn of the change from packets in both directions, and there may be no others to send.
 void Migration::exchange_migration(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
@@ -97,7 +105,7 @@ void Migration::take_migrations() {
 
 void Migration::has_migrated(Channel& channel, PathIndex path) {
     Path& sub = channel.wiring.paths[path];
-    if (!sub.loaded || !core_.failures.recoverable(channel) || channel.wiring.paths[path].phase != Phase::up) return;
+    if (!sub.loaded || !recoverable(core_, channel) || channel.wiring.paths[path].phase != Phase::up) return;
     (void)recovery_of(channel); // has the path's timer
     sub.loaded = false;
     sub.migrated = !sub.migrated;
@@ -110,33 +118,22 @@ void Migration::has_migrated(Channel& channel, PathIndex path) {
     } else if (!channel.connection.server) { // only the client probes the path's own route; the server follows
         const Nanos hold = core_.config.recovery.hold_down;
         sub.strays = sub.went_home && now - sub.went_home < hold ? sub.strays + 1 : 0;
-        all_.exchange.set_path_timer(
-            channel, path, now + std::min(core_.config.recovery.max_hold_down, hold << std::min(sub.strays, 16u)),
-            [this](Channel& c, PathIndex p) { probe_home(c, p); });
+        set_path_timer(core_, channel, path,
+                       now + std::min(core_.config.recovery.max_hold_down, hold << std::min(sub.strays, 16u)),
+                       [this](Channel& c, PathIndex p) { probe_home(c, p); });
     }
-    turn_route(channel, path);
+    turn_route(core_, channel, path);
     const verbs::Rail& rail = core_.rails[sub.rail];
     all_.reports.note(channel, Transition::What::migrated, path);
     all_.reports.tell(channel, path, "has migrated to %s, LID %u to %u", rail.name.c_str(),
                       rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});
-    all_.failure.path_answers(channel, path);
+    all_.phases.path_answers(channel, path);
     // The other side's adapter follows packets of a queue pair that has migrated, but not of one that has been armed
     // again. So the route that was left is loaded only when this write has completed.
     exchange_migration(channel, path);
     sub.load_due = true;
     sub.load_behind = sub.own[0]->head;
-    all_.failure.list_recovering(channel);
-}
-
-// The path and its alternate change places.
-void Migration::turn_route(Channel& channel, PathIndex path) {
-    Path& sub = channel.wiring.paths[path];
-    {
-        const std::lock_guard lock(core_.services); // the control plane may be reading it
-        std::swap(channel.connection.paths[path], sub.other);
-    }
-    sub.rail = static_cast<std::uint8_t>(channel.connection.local_rail(path));
-    channel.wiring.scheduler->set_rail(path, sub.rail);
+    all_.phases.list_recovering(channel);
 }
 
 // A path that has left our port returns to it. If the port is the peer's, the peer does this.
@@ -152,7 +149,7 @@ void Migration::go_back(Channel& channel, PathIndex path, unsigned rail) {
 void Migration::probe_home(Channel& channel, PathIndex path) {
     constexpr unsigned kBelieved = 3;
     Path& sub = channel.wiring.paths[path];
-    if (!core_.failures.recoverable(channel) || !sub.migrated || channel.wiring.paths[path].phase != Phase::up) return;
+    if (!recoverable(core_, channel) || !sub.migrated || channel.wiring.paths[path].phase != Phase::up) return;
     const auto& times = core_.config.recovery;
     if (std::exchange(sub.home_silent, false)) sub.home_answers = 0, ++sub.home_probes;
     const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
@@ -167,8 +164,8 @@ void Migration::probe_home(Channel& channel, PathIndex path) {
     }
     // Goes on after it was told to migrate, too: the job may wait, or fail.
     const Nanos pause = std::min(times.max_open_interval, times.open_interval << std::min(sub.home_probes, 16u));
-    all_.exchange.set_path_timer(channel, path, core_.services.now() + pause,
-                                 [this](Channel& c, PathIndex p) { probe_home(c, p); });
+    set_path_timer(core_, channel, path, core_.services.now() + pause,
+                   [this](Channel& c, PathIndex p) { probe_home(c, p); });
 }
 
 void Migration::home_answers(Channel& channel, PathIndex path) {
@@ -176,13 +173,6 @@ void Migration::home_answers(Channel& channel, PathIndex path) {
     if (!sub.migrated || !std::exchange(sub.home_silent, false)) return;
     ++sub.home_answers;
     sub.home_probes = 0;
-}
-
-// The other side does the same, whether it has seen the migration or not.
-void Migration::forget_migration(Channel& channel, PathIndex path) {
-    Path& sub = channel.wiring.paths[path];
-    sub.loaded = sub.told_to_migrate = sub.load_due = false;
-    if (std::exchange(sub.migrated, false)) turn_route(channel, path);
 }
 
 } // namespace ucx_mp::recover

@@ -15,6 +15,9 @@ namespace ucx_mp::recover {
 
 struct Members;
 
+// The path fails. When it is made anew, it has its own route again.
+void forget_migration(Core& core, Channel& channel, PathIndex path);
+
 class Migration {
 public:
     Migration(Core& core, Members& all) : core_(core), all_(all) {}
@@ -29,11 +32,8 @@ public:
     // True: the path may migrate instead of failing. False after it has been told to, until something has completed.
     [[nodiscard]] bool may_migrate(const Channel& channel, PathIndex path) const;
     void tell_to_migrate(Channel& channel, PathIndex path, const char* cause); // adds a job
-    void migrate(Channel& channel, PathIndex path);                            // that job
     // Handles device events about queue pairs that have migrated.
     void take_migrations();
-    // The path fails. When it is made anew, it has its own route again.
-    void forget_migration(Channel& channel, PathIndex path);
 
     // -- Going back to its own route
     void go_back(Channel& channel, PathIndex path, unsigned rail); // our port `rail` is up again
@@ -44,7 +44,6 @@ public:
 
 private:
     void has_migrated(Channel& channel, PathIndex path);
-    void turn_route(Channel& channel, PathIndex path);
     void probe_home(Channel& channel, PathIndex path);
 
     Core& core_;

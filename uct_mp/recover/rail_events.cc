@@ -10,7 +10,7 @@ namespace ucx_mp::recover {
 void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone) {
     for (std::uint32_t c = 0; c < core_.directory.channels.size(); ++c) {
         Channel* const channel = core_.directory.channels[c];
-        if (!core_.failures.recoverable(*channel)) continue;
+        if (!recoverable(core_, *channel)) continue;
         for (PathIndex i = 0; i < channel->wiring.path_count; ++i) {
             if (channel->wiring.paths[i].rail != rail || is_absent(*channel, i)) continue;
             if (!device_gone && all_.migration.may_migrate(*channel, i)) {
@@ -18,9 +18,9 @@ void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone)
                 continue;
             }
             all_.failure.path_failed(*channel, i, cause, false);
-            if (!core_.failures.recoverable(*channel)) break; // failed in a callback
+            if (!recoverable(core_, *channel)) break; // failed in a callback
             channel->wiring.recovery->paths[i].port = true;
-            all_.exchange.tell_gone(*channel, i);
+            all_.asking.tell_gone(*channel, i);
         }
     }
     for (unsigned i = 0; core_.has_targets() && i < core_.dc.rails[rail].initiators.size(); ++i) {
@@ -53,11 +53,11 @@ void RailEvents::rail_active(unsigned rail) {
             r.port = false;
             if (channel->wiring.paths[i].phase != Phase::reopening) continue;
             r.attempts = 0;
-            if (all_.exchange.may_open(*channel, i))
-                all_.exchange.schedule_open(*channel, i);
+            if (may_open(*channel, i))
+                all_.jobs.schedule_open(*channel, i);
             else
-                all_.exchange.tell_over_path(*channel, connect::NewsKind::probe,
-                                             {.path = i, .end = {}}); // the client then tries at once
+                all_.asking.tell_over_path(*channel, connect::NewsKind::probe,
+                                           {.path = i, .end = {}}); // the client then tries at once
         }
     }
 }

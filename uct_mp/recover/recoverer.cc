@@ -7,7 +7,13 @@
 
 namespace ucx_mp::recover {
 
-Recoverer::Recoverer(Core& core) : core_(core), all_(core), job_runner_(core, all_) {}
+Recoverer::Recoverer(Core& core) : core_(core), all_(core), job_runner_(core, all_) {
+    faults = &all_.failure;
+    repeats = &all_.replay;
+    wiring = &all_.demand;
+    news = this;
+    life = this;
+}
 
 std::unique_ptr<channel::Observer> Recoverer::make(Core& core) { return std::make_unique<Recoverer>(core); }
 
@@ -33,16 +39,6 @@ Recoverer::~Recoverer() {
     }
 }
 
-// -- A path or a queue
-
-void Recoverer::path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) {
-    all_.failure.path_failed(channel, path, cause, stays);
-}
-void Recoverer::drain(SendQueue& queue, Channel& channel, PathIndex path) { all_.failure.drain(queue, channel, path); }
-void Recoverer::lost(SendQueue& queue, const Posted& posted) { all_.failure.lost(queue, posted); }
-void Recoverer::restart_later(SendQueue& queue) { all_.failure.restart_later(queue); }
-void Recoverer::abandon(Channel& channel) { all_.failure.abandon(channel); }
-
 // -- A channel
 
 void Recoverer::established(Channel& channel) {
@@ -56,14 +52,14 @@ void Recoverer::established(Channel& channel) {
 // A path fails here if its queue pair could not be connected, if it has no address handle, or if its adapter has died
 // during the handshake.
 void Recoverer::connected(Channel& channel) {
-    for (PathIndex i = 0; i < channel.wiring.path_count && core_.failures.recoverable(channel); ++i) {
+    for (PathIndex i = 0; i < channel.wiring.path_count && recoverable(core_, channel); ++i) {
         const Path& path = channel.wiring.paths[i];
         if (path.unconnected) all_.failure.path_failed(channel, i, "it could not be connected", false);
         if (is_absent(channel, i) || !core_.devices.devices()[path.device].events->seen(0).fatal) continue;
         all_.failure.path_failed(channel, i, "the adapter has failed", false);
-        if (!core_.failures.recoverable(channel)) break;
+        if (!recoverable(core_, channel)) break;
         channel.wiring.recovery->paths[i].port = true;
-        all_.exchange.tell_gone(channel, i);
+        all_.asking.tell_gone(channel, i);
     }
     fail_dead_routes(channel);
     all_.joining.join_paths(channel); // ports may have come up meanwhile
@@ -88,7 +84,7 @@ void Recoverer::parting(Channel& channel) {
 void Recoverer::fail_dead_routes(Channel& channel) {
     constexpr Nanos kRemembered = 1'000'000'000;
     const std::vector<channel::Lasting::DeadRoute> dead = std::exchange(channel.dead_routes, {});
-    if (dead.empty() || !core_.failures.recoverable(channel)) return;
+    if (dead.empty() || !recoverable(core_, channel)) return;
     const Nanos now = core_.services.now();
     const PathMask usable = channel.wiring.scheduler->paths().usable();
     std::vector<std::pair<PathIndex, Nanos>> lost;
@@ -101,7 +97,7 @@ void Recoverer::fail_dead_routes(Channel& channel) {
             }
     if (lost.size() == static_cast<std::size_t>(std::popcount(usable))) return;
     for (const auto& [path, since] : lost) {
-        if (!core_.failures.recoverable(channel)) return;
+        if (!recoverable(core_, channel)) return;
         all_.failure.path_failed(channel, path, "it was lost when the last connection ended", false);
         if (channel.wiring.recovery) channel.wiring.recovery->paths[path].since = since;
     }
@@ -112,58 +108,16 @@ void Recoverer::ended(Channel& channel, Status status) {
     all_.failure.abandon_recovery(channel, status);
 }
 
-void Recoverer::free_detours(Channel& channel) {
-    const Recovery* const recovery = channel.wiring.recovery.get();
-    for (PathIndex path = 0; recovery && path < recovery->paths.size(); ++path) all_.failure.end_detours(channel, path);
-}
-
 bool Recoverer::names(Channel& channel) {
     const auto is_its = [&](const auto& entry) { return entry.channel == &channel; };
-    std::erase_if(all_.exchange.questions, is_its);
+    std::erase_if(all_.asking.questions, is_its);
     if (channel.wiring.recovery && channel.wiring.recovery->listed) return true;
-    assert(std::ranges::find(all_.failure.recovering, &channel) == all_.failure.recovering.end());
+    assert(std::ranges::find(all_.phases.recovering, &channel) == all_.phases.recovering.end());
     return std::ranges::any_of(all_.jobs.queues, [&](const auto& queue) { return std::ranges::any_of(queue, is_its); });
-}
-
-void Recoverer::drop_lost(Channel& channel, std::span<Work* const> works) {
-    if (!channel.wiring.recovery) return;
-    std::vector<Work*> dropped;
-    for (PathRecovery& r : channel.wiring.recovery->paths)
-        std::erase_if(r.lost, [&](const LostPut& put) {
-            const bool named = std::ranges::find(works, put.work) != works.end();
-            if (named) dropped.push_back(put.work);
-            return named;
-        });
-    // Last, since this calls the user, who may do anything. Works in `works` may be reused then.
-    for (Work* const work : dropped)
-        if (--work->open == 0) core_.works.finish_work(*work);
 }
 
 void Recoverer::check(Channel& channel) { all_.liveness.check(channel); }
 void Recoverer::hear_answer(Channel& channel, connect::Answer answer) { all_.liveness.hear_answer(channel, answer); }
-
-void Recoverer::not_posted(Channel& channel) {
-    Recovery& recovery = recovery_of(channel);
-    recovery.resend = true;
-    ++channel.epoch_open[channel.epoch]; // a flush waits for it
-    recovery.holds.push_back({.until = channel.next_sequence, .requests = 1, .epoch = channel.epoch});
-    all_.failure.list_recovering(channel);
-}
-
-void Recoverer::send_again(Channel& channel) {
-    recovery_of(channel).resend = true;
-    all_.failure.list_recovering(channel);
-}
-
-// -- Traffic that goes again
-
-void Recoverer::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
-    all_.failure.redo(channel, of, offset, bytes);
-}
-void Recoverer::finish_replayed(Channel& channel, Work& work) { all_.replay.finish_replayed(channel, work); }
-bool Recoverer::place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) {
-    return all_.replay.place_puts_again(channel, work, chunk);
-}
 
 // -- What the peer tells
 
@@ -188,25 +142,14 @@ void Recoverer::load_first_alternate(connect::Connection& connection, PathIndex 
     all_.migration.load_first_alternate(connection, path, sub);
 }
 
-void Recoverer::take_wish(Channel& channel, const connect::ServiceWish& wish) { all_.demand.take_wish(channel, wish); }
-void Recoverer::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
-    all_.demand.take_verdict(channel, number, taken);
-}
-Status Recoverer::serve_by(Channel& channel, adapt::Service service, channel::Reason why) {
-    return all_.demand.serve_by(channel, service, why);
-}
-channel::Served Recoverer::served(const Channel& channel) const { return all_.demand.served(channel); }
-void Recoverer::revoke(Channel& channel) { all_.demand.revoke(channel); }
-void Recoverer::trim_services() { all_.demand.trim(); }
-
 // -- In progress
 
 void Recoverer::step() {
-    if (!all_.exchange.questions.empty()) all_.exchange.answer_questions();
-    std::vector<Channel*> list = std::exchange(all_.failure.recovering, {});
+    if (!all_.asking.questions.empty()) all_.exchange.answer_questions();
+    std::vector<Channel*> list = std::exchange(all_.phases.recovering, {});
     for (Channel* channel : list) {
         channel->wiring.recovery->listed = false;
-        if (all_.replay.recover(*channel)) all_.failure.list_recovering(*channel);
+        if (all_.replay.recover(*channel)) all_.phases.list_recovering(*channel);
     }
     if (!core_.endings.leavers.empty()) core_.endings.judge_leavers();
     if (all_.demand.trim_due) all_.demand.trim();
@@ -215,7 +158,7 @@ void Recoverer::step() {
 }
 
 bool Recoverer::recovers() const {
-    return all_.failure.paths_away || !all_.failure.recovering.empty() || !all_.exchange.questions.empty();
+    return all_.phases.paths_away || !all_.phases.recovering.empty() || !all_.asking.questions.empty();
 }
 
 void Recoverer::read_rails() {
@@ -230,13 +173,13 @@ void Recoverer::watch_paths(Nanos now) {
 }
 
 bool Recoverer::busy() const {
-    return !all_.failure.recovering.empty() || !all_.exchange.questions.empty() ||
+    return !all_.phases.recovering.empty() || !all_.asking.questions.empty() ||
            (all_.jobs.jobs_wait() && !job_runner_.timer);
 }
 
-void Recoverer::describe(channel::Interface::Statistics& out) const {
+void Recoverer::describe(channel::InterfaceStatistics& out) const {
     out.adaptation.rc_in_use = all_.demand.in_use;
-    out.adaptation.rc_kept = all_.demand.kept;
+    out.adaptation.rc_kept = all_.phases.kept;
     const Nanos now = core_.services.now();
     out.transitions = all_.reports.history.count();
     all_.reports.history.for_each([&](const Transition& t) {

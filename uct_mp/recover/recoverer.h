@@ -13,44 +13,26 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer final : public channel::Observer {
+class Recoverer final : public channel::Observer, channel::ChannelLife, channel::PeerNews {
 public:
     explicit Recoverer(Core& core);
     ~Recoverer() override;
     [[nodiscard]] static std::unique_ptr<channel::Observer> make(Core& core); // channel::MakeObserver
 
-    // -- channel::Observer (its header has the contracts)
-    void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) override;
-    void drain(SendQueue& queue, Channel& channel, PathIndex path) override;
-    void lost(SendQueue& queue, const Posted& posted) override;
-    void restart_later(SendQueue& queue) override;
-    void abandon(Channel& channel) override;
+    // -- channel::ChannelLife, PeerNews, Observer (channel/observer.h has the contracts)
+    void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) override;
     void established(Channel& channel) override;
     void connected(Channel& channel) override;
+    void check(Channel& channel) override;
     void parting(Channel& channel) override;
     void ended(Channel& channel, Status status) override;
-    void free_detours(Channel& channel) override;
     bool names(Channel& channel) override;
-    void drop_lost(Channel& channel, std::span<Work* const> works) override;
-    void check(Channel& channel) override;
-    void hear_answer(Channel& channel, connect::Answer answer) override;
-    void not_posted(Channel& channel) override;
-    void send_again(Channel& channel) override;
-    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) override;
-    void finish_replayed(Channel& channel, Work& work) override;
-    bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) override;
     void take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news) override;
     void take_path_up(Channel& channel, PathIndex path, std::uint32_t life) override;
     void rails_changed(Channel& channel) override;
     bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys) override;
     void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) override;
-    void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) override;
-    void take_wish(Channel& channel, const connect::ServiceWish& wish) override;
-    void take_verdict(Channel& channel, std::uint32_t number, bool taken) override;
-    Status serve_by(Channel& channel, adapt::Service service, channel::Reason why) override;
-    channel::Served served(const Channel& channel) const override;
-    void revoke(Channel& channel) override;
-    void trim_services() override;
+    void hear_answer(Channel& channel, connect::Answer answer) override;
     void step() override;
     void read_rails() override;
     void read_events() override;
@@ -58,7 +40,7 @@ public:
     void watch_paths(Nanos now) override;
     [[nodiscard]] bool busy() const override;
     [[nodiscard]] bool recovers() const override;
-    void describe(channel::Interface::Statistics& out) const override;
+    void describe(channel::InterfaceStatistics& out) const override;
     void describe(const Channel& channel, channel::ChannelStatistics& out) const override;
     void describe(const Channel& channel, std::vector<channel::PathLook>& out) const override;
 

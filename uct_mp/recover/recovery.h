@@ -166,7 +166,7 @@ struct Recovery {
     bool widening = false, widening_told = false;
     std::uint32_t widen_behind = 0;
     Wishes wishes;
-    bool listed = false;           // in Failure::recovering
+    bool listed = false;           // in Phases::recovering
     Services::Timer partition = 0; // runs while no path is usable
     Nanos partition_since = 0;
     bool given_up_told = false; // Reports has said that the partition lasted for too long

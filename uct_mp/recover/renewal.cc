@@ -76,7 +76,7 @@ bool Renewal::present_keys(Channel& channel, const verbs::RemoteKeys*& keys) {
 
 void Renewal::ask_keys(Channel& channel, std::uint64_t region) {
     auto& asked = channel.wiring.recovery->asked;
-    core_.placement.list_waiting(channel);
+    enlist_once(core_, core_.lists.waiting, channel, channel.usage.waiting);
     if (std::ranges::find(asked, region, &Recovery::AskedKeys::region) != asked.end()) return;
     channel.gates |= gate::keys;
     asked.push_back({region});

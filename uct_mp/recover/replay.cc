@@ -18,6 +18,33 @@ void Replay::finish_replayed(Channel& channel, Work& work) {
     if (--of->open == 0) core_.works.finish_work(*of);
 }
 
+void Replay::not_posted(Channel& channel) {
+    Recovery& recovery = recovery_of(channel);
+    recovery.resend = true;
+    ++channel.epoch_open[channel.epoch]; // a flush waits for it
+    recovery.holds.push_back({.until = channel.next_sequence, .requests = 1, .epoch = channel.epoch});
+    all_.phases.list_recovering(channel);
+}
+
+void Replay::send_again(Channel& channel) {
+    recovery_of(channel).resend = true;
+    all_.phases.list_recovering(channel);
+}
+
+void Replay::drop_lost(Channel& channel, std::span<Work* const> works) {
+    if (!channel.wiring.recovery) return;
+    std::vector<Work*> dropped;
+    for (PathRecovery& r : channel.wiring.recovery->paths)
+        std::erase_if(r.lost, [&](const LostPut& put) {
+            const bool named = std::ranges::find(works, put.work) != works.end();
+            if (named) dropped.push_back(put.work);
+            return named;
+        });
+    // Last, since this calls the user, who may do anything. Works in `works` may be reused then.
+    for (Work* const work : dropped)
+        if (--work->open == 0) core_.works.finish_work(*work);
+}
+
 namespace {
 // True: the peer has not told yet which of the lost writes it has.
 bool is_unsettled(Phase phase) { return phase == Phase::draining || phase == Phase::asking; }
@@ -69,20 +96,20 @@ void Replay::settled(Channel& channel, PathIndex path) {
     }
     if (channel.gates & gate::failed) return;
     if (r.stays) {
-        all_.failure.set_phase(channel, path, Phase::up);
+        all_.phases.set_phase(channel, path, Phase::up);
         r.stays = false;
         return all_.exchange.resume(channel);
     }
     const bool over = all_.demand.lets_go(channel, path);
     r.attempts = 0;
-    if (!over) all_.failure.set_phase(channel, path, Phase::reopening);
+    if (!over) all_.phases.set_phase(channel, path, Phase::reopening);
     all_.reports.note(channel, Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
     all_.reports.tell(channel, path, "is settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again",
                       static_cast<double>(core_.services.now() - r.since) * 1e-6, lost.size(), again);
     if (over)
         all_.demand.give_back(channel, path);
     else
-        all_.exchange.schedule_open(channel, path);
+        all_.jobs.schedule_open(channel, path);
     all_.exchange.resume(channel);
 }
 
@@ -90,7 +117,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
 
 // A fenced message is a marker, too. So it follows the writes that have gone again, on their path.
 PathIndex Replay::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
-    if (const std::uint32_t fence = core_.sender.trailer_of(buffer).number)
+    if (const std::uint32_t fence = channel::trailer_of(buffer).number)
         for (const Recovery::Marker& marker : channel.wiring.recovery->told)
             if (marker.number == fence && channel.wiring.stands(marker.over))
                 return place_put_again(channel, marker.over, bytes);
@@ -161,7 +188,7 @@ bool Replay::send_again(Channel& channel, Buffer& buffer) {
     ++channel.wiring.recovery->messages_again;
     channel.wiring.recovery->bytes_again += bytes;
     if (!queue.send(sub.dc, sge, count, posted, IBV_SEND_SOLICITED | IBV_SEND_SIGNALED))
-        core_.sender.post_refused(channel, queue, posted);
+        channel::post_refused(core_, channel, queue, posted);
     return true;
 }
 
@@ -225,13 +252,12 @@ void Replay::heal(Channel& channel) {
     // that are over are dropped. Both numbers are compared, since either may have wrapped meanwhile.
     std::erase_if(recovery.told, [&](const Recovery::Marker& m) {
         return m.sequence - channel.acked >= channel.in_flight() ||
-               channel::Sender::trailer_of(*channel.wiring.retained[m.sequence & channel.window_mask]).number !=
-                   m.number;
+               channel::trailer_of(*channel.wiring.retained[m.sequence & channel.window_mask]).number != m.number;
     });
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer& buffer = *channel.wiring.retained[i & channel.window_mask];
         if (!buffer.trailer) continue;
-        const FenceTrailer trailer = channel::Sender::trailer_of(buffer);
+        const FenceTrailer trailer = channel::trailer_of(buffer);
         for (const PathIndex path : schedule::each(trailer.paths & healed)) {
             const bool known = std::any_of(recovery.told.begin(), recovery.told.end(), [&](const Recovery::Marker& m) {
                 return m.number == trailer.number && m.path == path;
@@ -255,7 +281,7 @@ bool Replay::send_markers(Channel& channel) {
             SendQueue* queue = core_.placement.queue_for(channel, over, Direction::write);
             if (sent || !queue || !queue->room(1)) continue;
             const MarkerBody body{marker.number, channel.wiring.paths[marker.path].puts};
-            if (!core_.sender.send_control(channel, Kind::marker, &body, sizeof body, over, *queue, marker.path))
+            if (!core_.acks.send_control(channel, Kind::marker, &body, sizeof body, over, *queue, marker.path))
                 return false;
             sent = true;
             break;
@@ -275,7 +301,7 @@ void Replay::release_holds(Channel& channel) {
         if (!(channel.gates & gate::failed) && static_cast<std::int32_t>(channel.acked - hold.until) < 0)
             channel.wiring.recovery->holds.push_back(hold);
         else
-            ++core_.recovery_steps, core_.epochs.epoch_done(channel, hold.epoch, hold.requests);
+            ++core_.recovery_steps, core_.works.epoch_done(channel, hold.epoch, hold.requests);
     }
 }
 
@@ -309,7 +335,7 @@ bool Replay::recover(Channel& channel) {
     if (!recovery.holds.empty() && !recovery.nudge)
         recovery.nudge = core_.services.at(core_.services.now() + core_.config.recovery.ask_interval, [this, &channel] {
             channel.wiring.recovery->nudge = 0;
-            if (!channel.wiring.recovery->holds.empty()) (void)core_.sender.send_ack(channel, Kind::ack_request);
+            if (!channel.wiring.recovery->holds.empty()) (void)core_.acks.send_ack(channel, Kind::ack_request);
         });
     if (channel.moving.pulled_count) channel.wiring.only ? core_.mover.pull_sole(channel) : core_.mover.pull(channel);
     heal(channel);

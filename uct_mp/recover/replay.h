@@ -2,7 +2,7 @@
 //
 // These are steps 3 and 10 to 12 in PROTOCOL.md. A replay is an operation like any other, so it may be lost again.
 //
-// Callers: Recoverer::step() calls recover() once per round of progress, for each channel in Failure::recovering.
+// Callers: Recoverer::step() calls recover() once per round of progress, for each channel in Phases::recovering.
 // Observer calls the others. Sizes and offsets are bytes.
 // Threads: the interface's. The user's callbacks may run inside.
 #pragma once
@@ -13,7 +13,7 @@ namespace ucx_mp::recover {
 
 struct Members;
 
-class Replay {
+class Replay final : public channel::Repeats {
 public:
     Replay(Core& core, Members& all) : core_(core), all_(all) {}
 
@@ -22,11 +22,12 @@ public:
     // timer or a completion will list the channel again.
     bool recover(Channel& channel);
 
-    // -- Works that go again
-    // `work`, a put, get or message that has gone again, is complete.
-    void finish_replayed(Channel& channel, Work& work);
-    // Places a write that goes again: all of them take one path. False: that path has no room.
-    bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk);
+    // -- channel::Repeats
+    void finish_replayed(Channel& channel, Work& work) override;
+    void not_posted(Channel& channel) override;
+    void send_again(Channel& channel) override;
+    void drop_lost(Channel& channel, std::span<Work* const> works) override;
+    bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) override;
 
 private:
     void settled(Channel& channel, PathIndex path);

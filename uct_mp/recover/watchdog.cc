@@ -17,16 +17,16 @@ void Watchdog::watch_paths(Nanos now) {
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         // Without another path there is none to compare with, and none to change to.
-        if (!core_.failures.recoverable(channel) || channel.self || channel.wiring.path_count < 2) continue;
+        if (!recoverable(core_, channel) || channel.self || channel.wiring.path_count < 2) continue;
         PathMask moved = 0, culprits = 0;
-        for (PathIndex path = 0; path < channel.wiring.path_count && core_.failures.recoverable(channel); ++path) {
+        for (PathIndex path = 0; path < channel.wiring.path_count && recoverable(core_, channel); ++path) {
             const Path& sub = channel.wiring.paths[path];
             moved |= PathMask{sub.requests != sub.watched} << path;
             culprits |= PathMask{watch_path(channel, path, now)} << path;
             suspicion |= channel.wiring.scheduler->paths()[path].state == schedule::PathState::suspect;
         }
         for (const PathIndex path : schedule::each(culprits))
-            if (core_.failures.recoverable(channel)) suspect_siblings(channel, path, moved);
+            if (recoverable(core_, channel)) suspect_siblings(channel, path, moved);
     }
     // Operations may wait until a suspect path is cleared. A timer looks, since no other event need come until then.
     if (suspicion && !watch_timer)
@@ -46,7 +46,7 @@ bool Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
     if (!open || sub.requests != sub.watched) {
         sub.watched = sub.requests;
         sub.told_to_migrate = false;
-        all_.failure.path_answers(channel, path);
+        all_.phases.path_answers(channel, path);
         return false;
     }
     ++sub.stale;
@@ -55,10 +55,10 @@ bool Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
     Recovery& recovery = recovery_of(channel);
     PathRecovery& r = recovery.paths[path];
     if (!r.probed_since) r.probed_since = now;
-    all_.exchange.tell_over_path(channel, connect::NewsKind::probe, {.path = path, .end = {}});
+    all_.asking.tell_over_path(channel, connect::NewsKind::probe, {.path = path, .end = {}});
     for (const PathIndex other : schedule::each(table.usable())) {
         if (other == path) continue;
-        all_.exchange.tell_over_path(channel, connect::NewsKind::probe, {.path = other, .end = {}});
+        all_.asking.tell_over_path(channel, connect::NewsKind::probe, {.path = other, .end = {}});
         break;
     }
     const bool suspected = sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1;
