@@ -226,12 +226,17 @@ void Beside::falls_asleep() {
 }
 
 // Events tell of failed requests again. Those of requests that have failed before are taken here, so this progress
-// looks for them.
+// looks for them. What it leaves in a queue no event will tell of, and it may be the program's last call for long: so
+// the thread looks then.
 void Beside::wakes_up() {
     for (unsigned i = 0; i < core_.adapter_count; ++i) (void)core_.adapters[i].take_failure_events();
     sleep_.fetch_add(1, std::memory_order_release);
     for (unsigned i = 0; i < core_.adapter_count; ++i) (void)core_.adapters[i].tell_failures();
-    core_.alert = true;
+    core_.alert = woken_ = true;
+}
+
+void Beside::has_looked(bool more) {
+    if (std::exchange(woken_, false) && more && !active_) core_.events.recover_soon();
 }
 
 } // namespace ucx_mp::channel

@@ -68,6 +68,8 @@ public:
     unsigned hand_out();
     // The program is about to sleep: its next progress calls hand_out().
     void falls_asleep();
+    // The program, or a turn, has looked at the adapters. `more`: it has not seen all queues empty.
+    void has_looked(bool more);
     // The answer of a flush: it is not over before everything kept has been handed out.
     [[nodiscard]] Status behind_kept(Status status, Completion* completion, const Channel& channel);
     // The completions of flushes that are kept. The caller may put another one there, or null: nobody is called then.
@@ -124,6 +126,7 @@ private:
     bool active_ = false;
     const AmHandler* handlers_ = nullptr; // the user's, while active
     std::atomic<std::uint32_t> sleep_{0};
+    bool woken_ = false; // the program has not looked at its queues since it woke
     std::size_t kept_messages_ = 0;
     unsigned found_ = 0; // in turns, since the program was here
     std::deque<Kept> kept_;

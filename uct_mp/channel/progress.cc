@@ -170,7 +170,9 @@ void Progress::calibrate() {
 void Progress::count_look(unsigned found) {
     const Config& config = core_.config;
     const unsigned enough = (config.receive_depth + config.completion_depth) / config.poll_batch + 8;
-    if (found >= config.poll_batch && ++crowded_ < enough) return;
+    const bool more = found >= config.poll_batch;
+    beside.has_looked(more);
+    if (more && ++crowded_ < enough) return;
     crowded_ = 0;
     ++core_.rounds.looks;
 }

@@ -198,6 +198,7 @@ private:
         }
         return any;
     }
+    void recover_soon() override { recovering_ = recovers_; }
     static Status ignore(void*, void*, std::size_t, unsigned) { return Status::ok; }
     void room(Channel& channel) override {
         if (on_room) on_room(channel);
