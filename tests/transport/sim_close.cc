@@ -362,3 +362,20 @@ BOOST_DATA_TEST_CASE(endpoint_goes_during_its_handshake, kBoth* boost::unit_test
     BOOST_TEST(cluster.told == 0u);
     BOOST_TEST(cluster.node(0).services().errors == 0u);
 }
+
+// A channel is beyond repair, and no progress has met it yet. A new endpoint to the peer gets another channel, and a
+// program that wants to sleep is told to call again.
+BOOST_DATA_TEST_CASE(who_comes_before_a_failed_channel_has_ended, kBoth, transport) {
+    Scene scene(transport);
+    Channel* const failed = scene.to;
+    channel::fail_channel(scene.cluster.node(0).iface().core(), *failed, Status::io_error);
+    BOOST_TEST((scene.cluster.node(0).iface().arm() == Status::busy));
+    Channel& next = scene.cluster.channel(0, 1);
+    BOOST_TEST(&next != failed);
+    BOOST_TEST(scene.until([&] { return scene.told == 1; }, 2'000 * kMs));
+    BOOST_TEST((scene.status == Status::io_error));
+    const unsigned before = scene.got;
+    scene.to = &next;
+    BOOST_TEST(scene.send(3));
+    BOOST_TEST(scene.until([&] { return scene.got == before + 1; }, 2'000 * kMs));
+}

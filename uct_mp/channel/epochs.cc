@@ -148,7 +148,7 @@ bool Epochs::push_out(Channel& channel) {
 }
 
 void Epochs::push(Channel& channel) {
-    if (channel.moving.push_due) return;
+    if (channel.moving.push_due || (channel.gates & gate::failed)) return;
     if (push_out(channel) && (!channel.moving.atomics_pending || core_.acks.send_ack(channel, Kind::ack_request)))
         return;
     if (channel.gates & gate::failed) return;

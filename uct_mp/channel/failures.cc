@@ -90,10 +90,17 @@ void fail_channel(Core& core, Channel& channel, Status status) {
     channel.gates |= gate::failed;
     channel.set_live();
     channel.error = status;
-    channel.ending.failed_at = core.services.now();
     channel.ending.failing = true;
     core.enlist(core.lists.failed, &channel);
     ++core.recovery_steps; // the caller of progress() shall call again
+    // From here on it is not the peer's channel any more: an endpoint that is made now gets a successor, and no
+    // handshake completes here.
+    const std::lock_guard lock(core.services);
+    channel.ending.buried = !channel.ending.renewing;
+    const connect::State state = channel.connection.state;
+    if (state == connect::State::requesting || state == connect::State::confirming ||
+        state == connect::State::accepting || channel.ending.renewing)
+        core.control->forget(channel.connection);
 }
 
 void broken(Core& core, Channel& channel, const char* what, std::uint64_t detail) {
@@ -130,9 +137,9 @@ void Failures::end_failed() {
 
 void Failures::end(Channel& channel) {
     if (std::erase(core_.lists.failed, &channel) == 0) return; // by a callback, meanwhile
-    core_.enlist(core_.lists.told_later, &channel);
     const Status status = channel.error;
-    bury(channel);
+    channel.ending.failed_at = core_.services.now();
+    drop_what_comes(channel);
     core_.observer->life->ended(channel, status);
     core_.rings.forget(channel);
     // Queue pairs of our own are drained: everything posted there comes back flushed. A DC initiator is shared, and
@@ -164,16 +171,13 @@ void Failures::end(Channel& channel) {
         list.last = nullptr;
     }
     core_.works.close_epochs(channel);
+    // Last: a user's completion may call progress, and tell_failures() frees what has been walked here.
+    core_.enlist(core_.lists.told_later, &channel);
 }
 
-// Prepares a failed channel for a successor: gives up its handshake, and drops what it holds for messages to come.
-void Failures::bury(Channel& channel) {
+// What a failed channel holds for messages to come.
+void Failures::drop_what_comes(Channel& channel) {
     const std::lock_guard lock(core_.services);
-    channel.ending.buried = !channel.ending.renewing;
-    const connect::State state = channel.connection.state;
-    if (state == connect::State::requesting || state == connect::State::confirming ||
-        state == connect::State::accepting || channel.ending.renewing)
-        core_.control->forget(channel.connection);
     core_.ends.drop_prepared(channel);
     if (channel.early) {
         for (std::uint32_t i = 0; i < core_.ring; ++i)

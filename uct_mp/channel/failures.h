@@ -3,8 +3,9 @@
 // After a failed request its path is given up, and Observer is told of each lost record. Without recovery, or if the
 // operation itself is at fault, the channel fails: everything outstanding ends with one status.
 //
-// Any part may find a channel beyond repair. fail_channel() only marks it: its gate closes, and messages to it are
-// dropped. Failures ends it in the next round of progress. So no caller finds its lists changed behind its back.
+// Any part may find a channel beyond repair. fail_channel() only marks it: its gate closes, messages to it are dropped,
+// and a new endpoint to the peer gets another channel. Failures ends it in the next round of progress. So no caller
+// finds its lists changed behind its back, unless it has called the user: his invalidate() ends the channel at once.
 //
 // Callers: Completions for failed sends, Progress, and Interface for the user.
 // Threads: the interface's. Completions of the user run inside; Events::peer_failed only inside tell_failures().
@@ -39,7 +40,7 @@ public:
     [[nodiscard]] static bool all_back(const Channel& channel);
 
 private:
-    void bury(Channel& channel);
+    void drop_what_comes(Channel& channel);
     void free_retained(Channel& channel);
 
     Core& core_;

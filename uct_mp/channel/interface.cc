@@ -148,7 +148,8 @@ Status Interface::arm() {
         busy |= m.completions.peek(adapter);
     }
     if (!m.config.background && m.control->arm() == Status::busy) busy = true;
-    return busy ? Status::busy : Status::ok;
+    // Asking and watching may have found a channel beyond repair. No event tells of that.
+    return busy || !m.lists.failed.empty() ? Status::busy : Status::ok;
 }
 
 void Interface::hold(Channel& channel, bool held) {

@@ -75,7 +75,7 @@ unsigned Progress::poll_several(bool all) {
 
 unsigned Progress::serve(unsigned n, bool look) {
     if (!core_.lists.failed.empty()) [[unlikely]]
-        core_.failures.end_failed(); // before anything else meets such a channel
+        core_.failures.end_failed(); // those that polling has found
     if (look) [[unlikely]]
         count_look(n);
     if (until_control_ == 0 || core_.attention.load(std::memory_order_relaxed) || look) [[unlikely]]

@@ -92,6 +92,7 @@ void Mover::learn_order(Channel& channel) {
 
 // A read has been posted. Writes that have waited for it follow.
 void Mover::release_writes(Channel& channel, Nanos now) {
+    if (channel.gates & gate::failed) return;
     Moving& moving = channel.moving;
     moving.reads_came = true;
     if (std::exchange(moving.impatient, false)) moving.patience = std::min(4 * moving.patience, Moving::kMaxWaiting);
@@ -197,7 +198,7 @@ void Mover::pull(Channel& channel, bool read) {
                 enlist_once(core_, core_.lists.pulls, channel, channel.moving.pull_due);
                 return;
             }
-            if (channel.gates & gate::failed) return; // the list has been ended, and this work with it
+            if (channel.gates & gate::failed) return; // Failures ends the list, and this work with it
         }
         unlink(channel, read, *work);
         if (--work->open == 0) core_.works.finish_work(*work);

@@ -130,6 +130,8 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
         return;
     }
     take_ack(channel, header.ack);
+    if (channel.gates & gate::failed) [[unlikely]] // by the user of a completion
+        return adapter.give_back(buffer);
     const auto kind = static_cast<Kind>(header.kind);
     if (kind <= Kind::atomic_reply) [[likely]] {
         const std::uint32_t sequence = header.sequence;

@@ -13,9 +13,6 @@
 
 namespace ucx_mp::channel {
 
-// Calls the handler. True: the buffer may be given back.
-bool hand_over(Core& core, const MessageHeader& header, std::byte* payload, std::uint32_t bytes);
-
 class Receiver {
 public:
     explicit Receiver(Core& core) : core_(core) {}

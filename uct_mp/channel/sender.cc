@@ -312,8 +312,10 @@ template <bool marked> Status Calls<marked>::am_short(Channel& channel, std::uin
         return wait_and_call<Calls<false>::am_short>(channel, id, header, payload, length);
     if (channel.gates) [[unlikely]] {
         if (channel.gates == gate::ring && !channel.wiring.only)
-            return left<marked>(*channel.core, Sender::am_short_ring(channel, id, header, payload, length));
-        return left<marked>(*channel.core, Sender::am_short_any(channel, id, header, payload, length));
+            return left<marked>(marked ? *entered : *channel.core,
+                                Sender::am_short_ring(channel, id, header, payload, length));
+        return left<marked>(marked ? *entered : *channel.core,
+                            Sender::am_short_any(channel, id, header, payload, length));
     }
     if (channel.wiring.only) {
         // Most messages are short. Those are sent here, with no call but the one that posts.

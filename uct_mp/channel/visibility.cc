@@ -196,8 +196,8 @@ void Visibility::post_read_backs(Channel& channel) {
     auto& list = channel.visible.read_backs;
     while (Work* const work = list.first) {
         const bool posted = post_read_back(channel, *work);
-        if (channel.gates & gate::failed) return; // the list has been ended
-        if (!posted) { return enlist_once(core_, core_.lists.read_backs, channel, channel.visible.read_back_due); }
+        if (channel.gates & gate::failed) return; // Failures ends the list
+        if (!posted) return enlist_once(core_, core_.lists.read_backs, channel, channel.visible.read_back_due);
         list.first = work->next;
         if (!list.first) list.last = nullptr;
         if (--work->open == 0) core_.works.finish_work(*work);

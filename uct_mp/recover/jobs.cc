@@ -10,7 +10,9 @@ constexpr Nanos kWorkTime = 200'000; // no job begins after it; the last one may
 } // namespace
 
 void Jobs::add_job(const Job& job) {
-    const bool urgent = !job.channel || job.channel->wiring.scheduler->paths().usable() == 0;
+    bool urgent = !job.channel || job.channel->wiring.scheduler->paths().usable() == 0;
+    // A half that is made needs no command, so it does not wait for those of others.
+    if (job.what == Job::What::open) urgent |= bool(job.channel->wiring.recovery->paths[job.news.path].next);
     queues[!urgent].push_back(job);
     core_.alert = true;
 }

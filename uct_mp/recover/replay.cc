@@ -77,13 +77,13 @@ void Replay::settled(Channel& channel, PathIndex path) {
         if (queue.psn() - queue.drained_from >= kMaxPacketsInFlight) r.theirs.psn = connect::kUnknownPsn;
     }
     core_.receiver.take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
-    if (channel.gates & gate::failed) return; // a callback of the user has ended it
+    if (channel.gates & gate::failed) return; // by a callback of the user
     // From the back, since Failure::redo() puts each before the others.
     std::vector<LostPut> lost = std::exchange(r.lost, {});
     std::uint64_t again = 0;
     for (std::size_t i = lost.size(); i-- > 0;) {
         const LostPut& put = lost[i];
-        if (channel.gates & gate::failed) { // a callback has ended it
+        if (channel.gates & gate::failed) { // by a callback
             if (!ucx_mp::failed(put.work->status)) put.work->status = channel.error;
             if (--put.work->open == 0) core_.works.finish_work(*put.work);
         } else if (executed(channel, path, r, put)) {
@@ -296,7 +296,7 @@ bool Replay::send_markers(Channel& channel) {
 // -- In progress
 
 void Replay::release_holds(Channel& channel) {
-    // Callbacks of the user may lose more messages, or fail the channel, which empties the list.
+    // Callbacks of the user may lose more messages, or end the channel.
     for (const Hold& hold : std::exchange(channel.wiring.recovery->holds, {})) {
         if (!(channel.gates & gate::failed) && static_cast<std::int32_t>(channel.acked - hold.until) < 0)
             channel.wiring.recovery->holds.push_back(hold);
