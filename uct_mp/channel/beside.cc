@@ -226,8 +226,8 @@ void Beside::falls_asleep() {
 }
 
 // Events tell of failed requests again. Those of requests that have failed before are taken here, so this progress
-// looks for them. What it leaves in a queue no event will tell of, and it may be the program's last call for long: so
-// the thread looks then.
+// looks for them. No event will tell of those that it leaves in a queue, and the program may not call again for long.
+// So the thread looks then.
 void Beside::wakes_up() {
     for (unsigned i = 0; i < core_.adapter_count; ++i) (void)core_.adapters[i].take_failure_events();
     sleep_.fetch_add(1, std::memory_order_release);

@@ -175,7 +175,7 @@ void Failures::end(Channel& channel) {
     core_.enlist(core_.lists.told_later, &channel);
 }
 
-// What a failed channel holds for messages to come.
+// Drops early messages, and buffers that were prepared for more.
 void Failures::drop_what_comes(Channel& channel) {
     const std::lock_guard lock(core_.services);
     core_.ends.drop_prepared(channel);
