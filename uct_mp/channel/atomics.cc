@@ -70,18 +70,16 @@ Status Atomics::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, st
     return Status::no_resource;
 }
 
-template <bool marked> Status Atomics::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
-                                              std::uint64_t compare, void* result, std::uint64_t remote,
-                                              const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
-    if (enter<marked>(channel)) [[unlikely]]
-        mp_turn_wait(&core_.progress.beside.turn);
+[[gnu::always_inline]] inline Status Atomics::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                                                     std::uint64_t compare, void* result, std::uint64_t remote,
+                                                     const verbs::RemoteKeys& rkeys, Completion* completion,
+                                                     bool fetch) {
     if (core_.config.atomics == AtomicsMode::adapter)
-        return left<marked>(
-            core_, adapter_atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch));
+        return adapter_atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch);
     constexpr std::uint32_t size = kHeader + sizeof(AtomicRequest);
     Sender::Start start;
     if (const Status status = core_.sender.start_message(channel, core_.small, size, start); status != Status::ok)
-        return left<marked>(core_, status);
+        return status;
     Work* work = core_.works.new_work(channel, WorkKind::atomic, completion);
     work->open = fetch ? 2 : 1; // waits for the acknowledgment, and for the reply
     work->width = static_cast<std::uint8_t>(width);
@@ -103,7 +101,7 @@ template <bool marked> Status Atomics::atomic(Channel& channel, AtomicOp op, uns
     core_.sender.finish_message(channel, start, Kind::atomic, 0, size, fetch ? flag::ack_request : 0);
     channel.fences.atomics_sent = true;
     channel.fences.atomics_end = channel.next_sequence;
-    return left<marked>(core_, fetch ? Status::in_progress : Status::ok);
+    return fetch ? Status::in_progress : Status::ok;
 }
 
 void Atomics::serve_atomic(Channel& channel, const AtomicRequest& request) {
@@ -179,18 +177,31 @@ bool Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
     return true;
 }
 
+namespace {
+// Entry, operation and exit in one function: so many arguments are not worth another frame.
+template <bool marked> [[gnu::noinline]] Status atomic(Channel& channel, AtomicOp op, unsigned width,
+                                                       std::uint64_t value, std::uint64_t compare, void* result,
+                                                       std::uint64_t remote, const verbs::RemoteKeys& rkeys,
+                                                       Completion* completion, bool fetch) {
+    Core& core = *channel.core;
+    if (enter<marked>(channel)) [[unlikely]]
+        mp_turn_wait(&core.progress.beside.turn);
+    return left<marked>(
+        core, core.atomics.atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch));
+}
+} // namespace
+
 template <bool marked> Status Calls<marked>::atomic_post(Channel& channel, AtomicOp op, unsigned width,
                                                          std::uint64_t value, std::uint64_t remote,
                                                          const verbs::RemoteKeys& rkeys) {
-    return channel.core->atomics.atomic<marked>(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
+    return atomic<marked>(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
 }
 
 template <bool marked> Status Calls<marked>::atomic_fetch(Channel& channel, AtomicOp op, unsigned width,
                                                           std::uint64_t value, std::uint64_t compare, void* result,
                                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys,
                                                           Completion* completion) {
-    return channel.core->atomics.atomic<marked>(channel, op, width, value, compare, result, remote, rkeys, completion,
-                                                true);
+    return atomic<marked>(channel, op, width, value, compare, result, remote, rkeys, completion, true);
 }
 
 template Status Calls<false>::atomic_post(Channel&, AtomicOp, unsigned, std::uint64_t, std::uint64_t,

@@ -18,10 +18,9 @@ public:
 
     // -- Origin
     // `width` is 4 or 8 bytes. `result` is the caller's until `completion` is called; without `fetch` both are null.
-    // `marked`: as Calls. The entry is here, too: so many arguments are not worth another frame.
-    template <bool marked> Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
-                                         std::uint64_t compare, void* result, std::uint64_t remote,
-                                         const verbs::RemoteKeys& keys, Completion* completion, bool fetch);
+    Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+                  void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
+                  bool fetch);
     // The channel fails if the target has refused an operation without a result. False: nobody waits for such a reply.
     [[nodiscard]] bool take_reply(Channel& channel, const AtomicReply& reply);
 
