@@ -78,7 +78,7 @@ void Group::free() { all_.free(*this); }
 
 void Group::give_up() {
     lose(wire::kNoMemory);
-    if (!told_broken_) tell_broken();
+    tell_broken();
 }
 
 Group* Group::create_request() {
@@ -174,7 +174,7 @@ void Group::start(GroupOperation& operation) {
     };
     prepare(operation, false);
     if (broken_) [[unlikely]] {
-        if (!told_broken_) tell_broken();
+        tell_broken();
         operation.error = error();
         return finish(operation);
     }

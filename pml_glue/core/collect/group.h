@@ -116,7 +116,7 @@ public:
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] mp_error_t error() const {
         if (!broken_) return MP_OK;
-        return gone_ >= wire::kNoMemory ? MP_BROKEN : MP_FAILED;
+        return gone_ >= wire::kDeclined ? MP_BROKEN : MP_FAILED;
     }
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
@@ -182,7 +182,8 @@ private:
         return static_cast<const Group*>(group)->processes_[rank];
     }
     // broken.cc
-    void lose(std::uint64_t process);
+    void lose(std::uint64_t why);
+    void lose_requests();
     void tell_broken();
     void waits_for(std::vector<Peer*>& peers);
 
