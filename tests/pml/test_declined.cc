@@ -148,3 +148,16 @@ BOOST_AUTO_TEST_CASE(no_memory_beside_requests) {
         }
     }
 }
+
+// A member that has called nothing forgets what was told of a communicator that it drops.
+BOOST_AUTO_TEST_CASE(strangers_go_with_their_communicator) {
+    CollectWorld world(1, 3);
+    const std::vector<unsigned> who = all_of(3);
+    Group* const first = world.group(0, kContext, who, 16);
+    first->give_up();
+    for (int i = 0; i < 300; ++i) world.progress();
+    first->free();
+    for (unsigned i : {0u, 1u}) world.members[i].groups->drop(kContext);
+    BOOST_TEST(!world.group(1, kContext, who, 16)->broken());
+    BOOST_TEST(world.group(2, kContext, who, 16)->broken()); // it still has the first communicator
+}

@@ -103,7 +103,10 @@ void Groups::decline(const mp_group_config_t& config) {
     tell_broken(config, check_of(config), wire::kDeclined);
 }
 
+// Nor is what has come for it of the next one with its number.
 void Groups::drop(std::uint32_t context) {
+    EarlyList its = strangers_of(context << wire::kRequestBits, ~wire::kRequestMask);
+    forget(its);
     std::erase(declined_, context);
     std::erase_if(refused_, [=](std::uint32_t one) { return one >> wire::kRequestBits == context; });
 }

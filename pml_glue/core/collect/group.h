@@ -6,7 +6,11 @@
 // (plan/slot_rules.h); what others pretend beyond that is dropped. Operators are applied, and others answered, by
 // progress(), not while messages arrive.
 //
-// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges.
+// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges. Bound: a
+// message does not say of which communicator it is, among those that have had its number one after the other. Messages
+// of a broken group are forgotten until this member drops the communicator. A `broken` behind that, of a member that
+// has started its operation late, breaks the next group if that has the same members and parameters. It must not be
+// taken for old: parts may have come before it that are old, too, and the next group would use them.
 //
 // A persistent request is a group of its own, with the members of its communicator's. Members may start requests in any
 // order (MPI-4.0 3.9), but the operations of a group in one. All operations of a request have the same buffers, so
