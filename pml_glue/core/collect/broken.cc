@@ -178,13 +178,16 @@ void Groups::waits_for(std::vector<Peer*>& peers) {
 }
 
 namespace {
-// The action that an operation has come to; of takes the first one whose part is not here.
+// The put or take that an operation has come to; of takes the first one whose part is not here. Null: it waits for
+// nobody.
 const Action* missing_of(const GroupOperation& operation) {
     const auto& actions = operation.plan->plan.actions;
     std::size_t at = operation.at;
     while (at < actions.size() && actions[at].what == Action::What::take && operation.arrived >> actions[at].edge & 1)
         ++at;
-    return at < actions.size() ? &actions[at] : nullptr;
+    if (at == actions.size()) return nullptr;
+    const bool waits = actions[at].what == Action::What::put || actions[at].what == Action::What::take;
+    return waits ? &actions[at] : nullptr;
 }
 } // namespace
 
