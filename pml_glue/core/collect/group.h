@@ -175,7 +175,8 @@ private:
     // operation.cc
     void advance(GroupOperation& operation);
     [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
-    [[nodiscard]] bool put_short(GroupOperation& operation, const Action& action, Peer* peer);
+    [[nodiscard]] Posted put_short(GroupOperation& operation, const Action& action, Peer& peer);
+    void not_put(GroupOperation& operation, Peer& peer, Posted outcome);
     [[nodiscard]] Posted post(GroupOperation& operation, const Action& action, Peer& peer);
     void finish(GroupOperation& operation);
     void end(GroupOperation& operation);
