@@ -155,6 +155,7 @@ BOOST_AUTO_TEST_CASE(strangers_go_with_their_communicator) {
     const std::vector<unsigned> who = all_of(3);
     Group* const first = world.group(0, kContext, who, 16);
     first->give_up();
+    BOOST_TEST(world.reports.size() == 1u); // of the one that has the problem, though it has nothing under way
     for (int i = 0; i < 300; ++i) world.progress();
     first->free();
     for (unsigned i : {0u, 1u}) world.members[i].groups->drop(kContext);

@@ -65,6 +65,13 @@ void Group::lose(std::uint64_t why) {
     }
 }
 
+void Group::give_up() {
+    lose(wire::kNoMemory);
+    if (told_broken_) return; // and the program
+    all_.engine_.report(line_of(config_.context, gone_).data());
+    tell_broken();
+}
+
 // Whoever has no group has none for its requests. Other reasons are of one call, and requests go on.
 void Group::lose_requests() {
     for (const auto& request : requests_)

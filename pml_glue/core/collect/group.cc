@@ -76,11 +76,6 @@ Group::~Group() {
 
 void Group::free() { all_.free(*this); }
 
-void Group::give_up() {
-    lose(wire::kNoMemory);
-    tell_broken();
-}
-
 Group* Group::create_request() {
     if (requests_.size() == wire::kRequestMask) return nullptr;
     mp_group_config_t config = config_;
