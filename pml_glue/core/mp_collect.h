@@ -102,7 +102,7 @@ mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
 /* A group for one persistent request: its members create theirs of a communicator in one order, and start them in any.
  * Its operations have the same kind, root, bytes and memory, one after the other; sizes, places and convertors of an
  * all-to-all's blocks do not change. Freed before the communicator's. Null: more than 4095 were made of it, and all
- * members see that alike. */
+ * members see that alike. Without memory for it the process ends (core/no_memory.h). */
 mp_group_t* mp_group_create_request(mp_group_t* communicator);
 /* Operations of the caller's are complete. */
 void mp_group_free(mp_group_t* group);

@@ -184,8 +184,10 @@ void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_
 }
 
 void mp_core_drop(mp_core_t* core, uint32_t context) {
-    or_end("dropping a communicator", [&] { core->engine->drop(context); });
-    core->groups->drop(context);
+    or_end("dropping a communicator", [&] {
+        core->engine->drop(context);
+        core->groups->drop(context);
+    });
 }
 
 bool mp_core_named(mp_core_t* core, uint64_t process, bool comes) {

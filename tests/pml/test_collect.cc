@@ -261,6 +261,23 @@ BOOST_AUTO_TEST_CASE(dead_members) {
     }
 }
 
+// Whoever has all parts, and still has to combine them, asks nobody.
+BOOST_AUTO_TEST_CASE(only_partners_are_asked) {
+    Simple simple(1, 4, 1000);
+    CollectWorld& world = simple.world;
+    Member& root = world.members[1];
+    root.port->tick = 1000;
+    auto& under = simple.call({MP_REDUCE, 1, 8, 1});
+    for (unsigned turn = 0; turn < 3000; ++turn) {
+        for (Member& member : world.members)
+            if (&member != &root) world.progress(member);
+        root.engine->progress(); // asks, but does nothing for the operation
+    }
+    BOOST_TEST(!under[1].complete());
+    BOOST_TEST(root.port->endpoints.empty());
+    BOOST_REQUIRE(simple.complete(under));
+}
+
 // What one rank has another number of bytes for is cut there, and the others go on.
 BOOST_AUTO_TEST_CASE(other_sizes) {
     for (std::uint32_t seed = 1; seed <= 20; ++seed) {

@@ -35,17 +35,23 @@ bool all_complete(CollectWorld& world, std::vector<Under>& under, unsigned witho
     return false;
 }
 
+constexpr Called kCalls[] = {
+    {MP_BARRIER, 0, 0, 1}, {MP_ALLREDUCE, 0, 80, 1}, {MP_ALLTOALL, 0, 60000, 1}, {MP_ALLTOALL, 0, 8, 1}};
+
+std::vector<unsigned> all_of(unsigned ranks) {
+    std::vector<unsigned> who(ranks);
+    for (unsigned i = 0; i < ranks; ++i) who[i] = i;
+    return who;
+}
+
 unsigned declined = 0;
 
 // False: it has had memory for all of it.
 bool run(unsigned allocation) {
     CollectWorld world(allocation, 3 + allocation % 6);
     const auto ranks = static_cast<unsigned>(world.members.size());
-    std::vector<unsigned> who(ranks);
-    for (unsigned i = 0; i < ranks; ++i) who[i] = i;
+    const std::vector<unsigned> who = all_of(ranks);
     const unsigned declines = world.dice(ranks), late = (declines + 1 + world.dice(ranks - 1)) % ranks;
-    static constexpr Called kCalls[] = {
-        {MP_BARRIER, 0, 0, 1}, {MP_ALLREDUCE, 0, 80, 1}, {MP_ALLTOALL, 0, 60000, 1}, {MP_ALLTOALL, 0, 8, 1}};
     const Called call = kCalls[allocation % 4];
     std::vector<Group*> groups(ranks);
     std::vector<Under> under(ranks), later(ranks);
@@ -105,4 +111,54 @@ BOOST_AUTO_TEST_CASE(no_memory) {
     unsigned allocation = 1;
     for (bool more = true; more; ++allocation) BOOST_TEST_CONTEXT("allocation " << allocation) more = run(allocation);
     BOOST_TEST(declined > 3u);
+}
+
+// Requests that were made before the others hear of it: they go with their communicator, started before or after.
+BOOST_AUTO_TEST_CASE(no_memory_beside_requests) {
+    for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            CollectWorld world(seed, 2 + seed % 7);
+            const auto ranks = static_cast<unsigned>(world.members.size());
+            const unsigned declines = world.dice(ranks);
+            const std::vector<unsigned> who = all_of(ranks);
+            const Called call = kCalls[seed % 4];
+            std::vector<Group*> groups(ranks), requests(ranks);
+            std::vector<Under> under(ranks);
+            std::vector<bool> started(ranks);
+            const auto start = [&](unsigned i) {
+                started[i] = true;
+                world.start(*requests[i], under[i], call, ranks, i, false);
+            };
+            for (unsigned i = 0; i < ranks; ++i) {
+                if (i == declines) continue;
+                groups[i] = world.group(i, kContext, who, 16);
+                requests[i] = groups[i]->create_request();
+                if (seed % 3 == 0 && world.dice(3) == 0) groups[i]->give_up(); // first, for a reason of its own
+                if (seed % 2 && world.dice(3) == 0) start(i);
+            }
+            for (unsigned i = world.dice(60); i > 0; --i) world.progress();
+            fails_at = 1;
+            BOOST_REQUIRE(!world.group(declines, kContext, who, 16));
+            for (unsigned i = 0; i < 300; ++i) world.progress();
+            for (unsigned i = 0; i < ranks; ++i)
+                if (i != declines && !started[i]) start(i);
+            BOOST_REQUIRE(all_complete(world, under, declines));
+            for (unsigned i = 0; i < ranks; ++i)
+                if (i != declines) BOOST_REQUIRE_EQUAL(under[i].storage.collective.error, MP_BROKEN);
+        }
+    }
+}
+
+// A member that has called nothing forgets what was told of a communicator that it drops.
+BOOST_AUTO_TEST_CASE(strangers_go_with_their_communicator) {
+    CollectWorld world(1, 3);
+    const std::vector<unsigned> who = all_of(3);
+    Group* const first = world.group(0, kContext, who, 16);
+    first->give_up();
+    BOOST_TEST(world.reports.size() == 1u); // of the one that has the problem, though it has nothing under way
+    for (int i = 0; i < 300; ++i) world.progress();
+    first->free();
+    for (unsigned i : {0u, 1u}) world.members[i].groups->drop(kContext);
+    BOOST_TEST(!world.group(1, kContext, who, 16)->broken());
+    BOOST_TEST(world.group(2, kContext, who, 16)->broken()); // it still has the first communicator
 }

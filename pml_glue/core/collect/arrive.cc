@@ -15,7 +15,7 @@ std::uint64_t first_word(const std::byte* data) {
 }
 } // namespace
 
-// The last one that its next actions take: they can be done.
+// The operation's next actions can be done if this is the last part that they take.
 inline void Group::has_come(GroupOperation& operation, unsigned edge) {
     const std::uint64_t bit = std::uint64_t{1} << edge;
     operation.arrived |= bit;
@@ -52,6 +52,7 @@ void Groups::on_part(void* self, const std::byte* data, std::size_t length) {
     }
     all.handle(wire::kPart, data, length);
 }
+
 namespace {
 template <class Header> bool read(Header& out, const std::byte* data, std::size_t length) {
     if (length < sizeof out) return false;

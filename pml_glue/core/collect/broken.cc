@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "pml_glue/core/collect/group.h"
 
@@ -26,7 +27,7 @@ std::array<char, 160> line_of(std::uint32_t context, std::uint64_t why) {
                       "a member has no room for what others have sent ahead of its calls: collective operations of "
                       "communicator %u fail (coll_mp_memory)",
                       communicator);
-    else if (why == wire::kNoMemory)
+    else if (why == wire::kNoMemory || why == wire::kDeclined)
         std::snprintf(line.data(), line.size(),
                       "a member has no memory for collective operations of communicator %u: those of it fail",
                       communicator);
@@ -38,16 +39,20 @@ std::array<char, 160> line_of(std::uint32_t context, std::uint64_t why) {
 } // namespace
 
 // An operation that is listed ends when progress() looks at it; all others are listed here.
-void Group::lose(std::uint64_t process) {
-    if (broken_) return;
+void Group::lose(std::uint64_t why) {
+    if (broken_) {
+        if (why == wire::kDeclined) lose_requests();
+        return;
+    }
     broken_ = true;
-    gone_ = process;
+    gone_ = why;
     ++all_.counts_.broken;
     for (Slot& slot : slots_) all_.forget(slot.early);
     if (triggered_) triggered_->stop();
     if (stripes_) stripes_->stop();
+    if (why == wire::kDeclined) lose_requests();
     if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
-    all_.engine_.report(line_of(config_.context, process).data());
+    all_.engine_.report(line_of(config_.context, why).data());
     tell_broken();
     for (Slot& slot : slots_) {
         if (!slot.operation) continue;
@@ -60,8 +65,23 @@ void Group::lose(std::uint64_t process) {
     }
 }
 
+void Group::give_up() {
+    lose(wire::kNoMemory);
+    if (told_broken_) return; // and the program
+    all_.engine_.report(line_of(config_.context, gone_).data());
+    tell_broken();
+}
+
+// Whoever has no group has none for its requests. Other reasons are of one call, and requests go on.
+void Group::lose_requests() {
+    for (const auto& request : requests_)
+        if (request) request->lose(wire::kDeclined);
+}
+
+// Members that hear that a communicator was declined lose its requests, too: these say nothing of their own.
 void Group::tell_broken() {
-    told_broken_ = true;
+    if (std::exchange(told_broken_, true)) return;
+    if (communicator_ && gone_ == wire::kDeclined && communicator_->gone_ == gone_) return communicator_->tell_broken();
     mp_group_config_t config = config_;
     config.members = this;
     config.process = process_of;
@@ -86,11 +106,14 @@ void Groups::decline(const mp_group_config_t& config) {
     EarlyList its = strangers_of(config.context, ~wire::kRequestMask);
     forget(its);
     ++counts_.broken;
-    engine_.report(line_of(config.context, wire::kNoMemory).data());
-    tell_broken(config, check_of(config), wire::kNoMemory);
+    engine_.report(line_of(config.context, wire::kDeclined).data());
+    tell_broken(config, check_of(config), wire::kDeclined);
 }
 
+// Nor is what has come for it of the next one with its number.
 void Groups::drop(std::uint32_t context) {
+    EarlyList its = strangers_of(context << wire::kRequestBits, ~wire::kRequestMask);
+    forget(its);
     std::erase(declined_, context);
     std::erase_if(refused_, [=](std::uint32_t one) { return one >> wire::kRequestBits == context; });
 }
@@ -162,13 +185,16 @@ void Groups::waits_for(std::vector<Peer*>& peers) {
 }
 
 namespace {
-// The action that an operation has come to; of takes the first one whose part is not here.
+// The put or take that an operation has come to; of takes the first one whose part is not here. Null: it waits for
+// nobody.
 const Action* missing_of(const GroupOperation& operation) {
     const auto& actions = operation.plan->plan.actions;
     std::size_t at = operation.at;
     while (at < actions.size() && actions[at].what == Action::What::take && operation.arrived >> actions[at].edge & 1)
         ++at;
-    return at < actions.size() ? &actions[at] : nullptr;
+    if (at == actions.size()) return nullptr;
+    const bool waits = actions[at].what == Action::What::put || actions[at].what == Action::What::take;
+    return waits ? &actions[at] : nullptr;
 }
 } // namespace
 

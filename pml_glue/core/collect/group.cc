@@ -76,11 +76,6 @@ Group::~Group() {
 
 void Group::free() { all_.free(*this); }
 
-void Group::give_up() {
-    lose(wire::kNoMemory);
-    if (!told_broken_) tell_broken();
-}
-
 Group* Group::create_request() {
     if (requests_.size() == wire::kRequestMask) return nullptr;
     mp_group_config_t config = config_;
@@ -174,7 +169,7 @@ void Group::start(GroupOperation& operation) {
     };
     prepare(operation, false);
     if (broken_) [[unlikely]] {
-        if (!told_broken_) tell_broken();
+        tell_broken();
         operation.error = error();
         return finish(operation);
     }

@@ -6,7 +6,11 @@
 // (plan/slot_rules.h); what others pretend beyond that is dropped. Operators are applied, and others answered, by
 // progress(), not while messages arrive.
 //
-// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges.
+// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges. Bound: a
+// message does not say of which communicator it is, among those that have had its number one after the other. Messages
+// of a broken group are forgotten until this member drops the communicator. A `broken` behind that, of a member that
+// has started its operation late, breaks the next group if that has the same members and parameters. It must not be
+// taken for old: parts may have come before it that are old, too, and the next group would use them.
 //
 // A persistent request is a group of its own, with the members of its communicator's. Members may start requests in any
 // order (MPI-4.0 3.9), but the operations of a group in one. All operations of a request have the same buffers, so
@@ -116,7 +120,7 @@ public:
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] mp_error_t error() const {
         if (!broken_) return MP_OK;
-        return gone_ >= wire::kNoMemory ? MP_BROKEN : MP_FAILED;
+        return gone_ >= wire::kDeclined ? MP_BROKEN : MP_FAILED;
     }
     [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
@@ -171,7 +175,8 @@ private:
     // operation.cc
     void advance(GroupOperation& operation);
     [[nodiscard]] bool put(GroupOperation& operation, const Action& action);
-    [[nodiscard]] bool put_short(GroupOperation& operation, const Action& action, Peer* peer);
+    [[nodiscard]] Posted put_short(GroupOperation& operation, const Action& action, Peer& peer);
+    void not_put(GroupOperation& operation, Peer& peer, Posted outcome);
     [[nodiscard]] Posted post(GroupOperation& operation, const Action& action, Peer& peer);
     void finish(GroupOperation& operation);
     void end(GroupOperation& operation);
@@ -182,7 +187,8 @@ private:
         return static_cast<const Group*>(group)->processes_[rank];
     }
     // broken.cc
-    void lose(std::uint64_t process);
+    void lose(std::uint64_t why);
+    void lose_requests();
     void tell_broken();
     void waits_for(std::vector<Peer*>& peers);
 

@@ -112,7 +112,8 @@ struct [[gnu::packed]] BrokenHeader {
 };
 inline constexpr std::uint64_t kNobody = UINT64_MAX;       // members call different operations
 inline constexpr std::uint64_t kNoRoom = UINT64_MAX - 1;   // for what came before its operation was called
-inline constexpr std::uint64_t kNoMemory = UINT64_MAX - 2; // at a member, for its part; no process is above it
+inline constexpr std::uint64_t kNoMemory = UINT64_MAX - 2; // at a member, for its part
+inline constexpr std::uint64_t kDeclined = UINT64_MAX - 3; // likewise, for its group: no process is above it
 static_assert(sizeof(BrokenHeader) == 16);
 
 enum class QueueSays : std::uint8_t {

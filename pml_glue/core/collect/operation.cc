@@ -100,7 +100,13 @@ void Group::advance(GroupOperation& operation) {
         case Action::What::adapter:
             return triggered_->advance(operation);
         case Action::What::put:
-            if (!put_short(operation, *action, kept.partners[static_cast<std::size_t>(action - first)])) [[unlikely]] {
+            if (Peer* const peer = kept.partners[static_cast<std::size_t>(action - first)];
+                peer && !peer->failed && action->count * block <= peer->endpoint->limits().max_short) [[likely]] {
+                if (const Posted outcome = put_short(operation, *action, *peer); outcome != Posted::done) [[unlikely]] {
+                    stop_at(action);
+                    return not_put(operation, *peer, outcome);
+                }
+            } else {
                 stop_at(action);
                 if (!put(operation, *action)) return;
             }
@@ -130,22 +136,29 @@ void Group::advance(GroupOperation& operation) {
     finish(operation);
 }
 
-// Nearly all: a part that fits into one message, for a peer that is there. False: nothing has happened.
-[[gnu::always_inline]] inline bool Group::put_short(GroupOperation& operation, const Action& action, Peer* peer) {
+// Nearly all: a part that fits into one message, for a peer that is there.
+[[gnu::always_inline]] inline Posted Group::put_short(GroupOperation& operation, const Action& action, Peer& peer) {
     const std::size_t bytes = action.count * operation.shown.bytes;
-    if (!peer || peer->failed || bytes > peer->endpoint->limits().max_short) [[unlikely]]
-        return false;
-    all_.engine_.tell(*peer, Hint::collective, bytes);
+    all_.engine_.tell(peer, Hint::collective, bytes);
     const std::uint64_t name = operation.name | std::uint64_t{action.edge} << wire::kEdgeShift;
     const std::byte* const data = operation.work + action.from * operation.shown.bytes;
-    if (peer->endpoint->send_short(wire::kPart, name, data, bytes) != Posted::done) [[unlikely]]
-        return false;
+    const Posted outcome = peer.endpoint->send_short(wire::kPart, name, data, bytes);
+    if (outcome != Posted::done) [[unlikely]]
+        return outcome;
     ++all_.counts_.parts;
     all_.counts_.bytes += bytes;
-    return true;
+    return outcome;
 }
 
-// False: not yet. Without room progress() tries again; without the peer the group breaks, and the operation with it.
+// Without room progress() tries again; without the peer the group breaks, and the operation with it.
+void Group::not_put(GroupOperation& operation, Peer& peer, Posted outcome) {
+    if (outcome == Posted::no_room)
+        all_.list(operation);
+    else
+        all_.engine_.give_up(peer);
+}
+
+// False: not yet.
 bool Group::put(GroupOperation& operation, const Action& action) {
     Peer* const peer = partner(operation);
     if (!peer || peer->failed) [[unlikely]] {
@@ -158,10 +171,7 @@ bool Group::put(GroupOperation& operation, const Action& action) {
     const Posted outcome = post(operation, action, *peer);
     if (outcome == Posted::done) [[likely]]
         return true;
-    if (outcome == Posted::no_room)
-        all_.list(operation);
-    else
-        all_.engine_.give_up(*peer);
+    not_put(operation, *peer, outcome);
     return false;
 }
 
@@ -171,11 +181,10 @@ Posted Group::post(GroupOperation& operation, const Action& action, Peer& peer) 
     const std::uint64_t name = operation.name | std::uint64_t{action.edge} << wire::kEdgeShift;
     Endpoint& endpoint = *peer.endpoint;
     const Limits& limits = endpoint.limits();
+    if (bytes <= limits.max_short) return put_short(operation, action, peer);
     all_.engine_.tell(peer, Hint::collective, bytes);
     Posted outcome = Posted::done;
-    if (bytes <= limits.max_short) {
-        outcome = endpoint.send_short(wire::kPart, name, data, bytes);
-    } else if (sizeof name + bytes <= limits.max_packed) {
+    if (sizeof name + bytes <= limits.max_packed) {
         Packed part{name, data, bytes};
         outcome = endpoint.send_packed(wire::kPart, pack_part, &part);
     } else {

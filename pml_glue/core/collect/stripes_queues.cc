@@ -308,23 +308,24 @@ void Stripes::stop() {
 }
 
 void Groups::on_lane(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length) {
+    using Says = wire::LaneSays;
     wire::LaneHeader header;
     std::memcpy(&header, data, sizeof header);
-    if (group && name.check == group->check_ && group->stripes_) {
+    const bool stops = header.says == Says::failed || header.says == Says::ended;
+    if (group && name.check == group->check_ && group->stripes_ && !(group->broken_ && stops)) {
         if (!group->stripes_->take(header, data + sizeof header, length - sizeof header))
             dropped("a message about queues of a pair makes no sense");
         return;
     }
-    // The host does all here; or it has been freed, and has had all that was for it.
-    using Says = wire::LaneSays;
-    if (header.says != Says::ask && header.says != Says::failed && header.says != Says::ended) return;
+    // The host does all here; or it has been freed, and has had all that was for it; or is broken, and wants no more.
+    if (header.says != Says::ask && !stops) return;
     wire::LaneHeader answer{};
     answer.name = header.name;
     answer.process = engine_.process();
     answer.from = header.to;
     answer.to = header.from;
     answer.says = header.says == Says::ask ? Says::refuse : Says::dead;
-    answer.soon = header.says != Says::ask;
+    answer.soon = stops;
     tell(header.process, wire::kLane, &answer, sizeof answer);
 }
 
