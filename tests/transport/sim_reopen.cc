@@ -490,10 +490,9 @@ BOOST_DATA_TEST_CASE(the_channel_ends_while_messages_wait, kBoth* boost::unit_te
     if (lives >= 2) waiting.reopen();
     unsigned told = 0;
     for (unsigned i = 0; i < 2; ++i) waiting.cluster.node(i).on_failure = [&](Channel&, Status) { ++told; };
-    channel::Core& core = waiting.cluster.node(1).iface().core();
     Channel& channel = waiting.cluster.channel(1, 0);
-    channel::fail_channel(core, channel, Status::io_error);
-    core.failures.end(channel);
+    channel::fail_channel(*channel.core, channel, Status::io_error);
+    channel.core->failures.end(channel);
     waiting.nothing_left();
     waiting.cluster.run_for(20'000'000);
     BOOST_TEST(told != 0u);
