@@ -112,6 +112,7 @@ void Groups::decline(const mp_group_config_t& config) {
 
 // Nor is what has come for it of the next one with its number.
 void Groups::drop(std::uint32_t context) {
+    if (context > wire::kContextMask) return; // too large to have a group, and another one's name when shifted
     EarlyList its = strangers_of(context << wire::kRequestBits, ~wire::kRequestMask);
     forget(its);
     std::erase(declined_, context);
