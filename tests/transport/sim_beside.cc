@@ -128,43 +128,6 @@ BOOST_DATA_TEST_CASE(a_receiver_that_computes_says_what_it_has, kBoth, transport
     BOOST_TEST((put.status == Status::ok));
 }
 
-// A program that wakes and computes has looked at few of the completions that have come meanwhile. Behind them is the
-// failed send, and no event tells of it any more.
-BOOST_DATA_TEST_CASE(a_failed_send_behind_others, kBoth* kFaults, transport, fault) {
-    constexpr std::size_t kBytes = 64, kPuts = 100;
-    Pair pair(transport, true);
-    auto from = pair.cluster.node(0).memory(kBytes), to = pair.cluster.node(1).memory(kBytes);
-    Channel& channel = pair.cluster.channel(0, 1);
-    Node& node = pair.cluster.node(0);
-    auto& iface = node.iface();
-    BOOST_REQUIRE(pair.cluster.until([&] {
-        pair.cluster.world.select(0);
-        return iface.arm() == Status::ok;
-    }));
-    unsigned done = 0;
-    std::vector<std::unique_ptr<Counted>> puts;
-    const channel::Iov iov = from.iov(0, kBytes);
-    Status status = Status::in_progress;
-    while (puts.size() < kPuts && status == Status::in_progress)
-        status = iface.put_zcopy(channel, &iov, 1, to.address(), to.keys,
-                                 puts.emplace_back(std::make_unique<Counted>(done)).get());
-    BOOST_REQUIRE(puts.size() > 3 * node.iface().core().config.poll_batch);
-    node.asleep = true;
-    pair.cluster.run_for(kSoon);
-    pair.cluster.world.fault(fault);
-    pair.cluster.world.select(0);
-    for (unsigned i = 0; i < 4; ++i)
-        if (channel::Interface::am_short(channel, 1, pair.sent[0], nullptr, 0) == Status::ok) ++pair.sent[0];
-    pair.cluster.run_for(1'000'000'000); // the adapter has given up
-    pair.cluster.world.select(0);
-    node.asleep = false;
-    (void)iface.progress();
-    pair.compute(0);
-    BOOST_TEST(pair.come());
-    BOOST_TEST(node.computing());
-    BOOST_TEST(pair.in_order());
-}
-
 // A write, a fence, and the message that tells of it: before the message goes again, the sender reads back what it
 // wrote.
 BOOST_DATA_TEST_CASE(what_a_fence_orders_goes_again, kBoth* kFaults, transport, fault) {
