@@ -60,6 +60,7 @@ template <class Worth> double fill(Bins& bins, double bytes, double least, Worth
 struct Port {
     double rate = 0, latency = kInfinite; // rate: of its routes together
     double fastest = 0;                   // the fastest of its routes
+    double relative = 0;                  // the largest part of its link's rate that one of them is believed to give
     double queued = 0;                    // bytes of this peer
     Nanos since = 0;                      // they count from here, see Account::busy_from
     PathMask routes = 0;
@@ -180,6 +181,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         if (p.routes == 0) used[rails++] = path.rail;
         p.rate += rate[i];
         p.fastest = std::max(p.fastest, rate[i]);
+        p.relative = std::max(p.relative, path.of(d).relative);
         p.latency = std::min(p.latency, path.base_latency);
         p.queued += static_cast<double>(path.of(d).in_flight);
         if (path.of(d).in_flight > 0) p.since = std::max(p.since, path.of(d).busy_from);
@@ -190,7 +192,8 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     for (unsigned k = 0; k < rails; ++k) {
         Port& p = port[used[k]];
         const double limit = paths.rail_rate(static_cast<std::uint8_t>(used[k]));
-        if (limit > 0) p.rate = std::min(p.rate, std::max(limit, p.fastest));
+        // A slow port is slow to all its routes, and together they give no more than one that has it for itself.
+        if (limit > 0) p.rate = std::min(p.rate, std::max(limit * p.relative, p.fastest));
         const double busy = p.busy(paths.now());
         rates += p.rate;
         idle = std::min(idle, busy);

@@ -216,19 +216,33 @@ PathIndex PathTable::take_settled(Direction d) {
     return path;
 }
 
+// Routes of our port had a part of its rate while they were in use, whatever they can. Returns how many they were
+// during the path's last sample, on average, the path itself included.
+double PathTable::sharing(PathIndex at, Direction d) const {
+    double sharing = 1;
+    if (!shared_rails_) return sharing;
+    const Account& account = paths_[at].of(d);
+    const double done = static_cast<double>(account.sampled_at), began = done - account.sample_service_ns;
+    for (PathIndex i : each(usable(d) & ~(PathMask{1} << at))) {
+        if (paths_[i].rail != paths_[at].rail) continue;
+        const Account& other = paths_[i].of(d);
+        const auto last = static_cast<double>(other.last_done);
+        const double from = last > began ? last - other.sample_service_ns : static_cast<double>(other.busy_from);
+        const double to = other.in_flight > 0 ? done : last;
+        sharing += std::clamp((to - std::max(from, began)) / account.sample_service_ns, 0.0, 1.0);
+    }
+    return sharing;
+}
+
 // Rates of paths can be compared only where they have shared rail and fabric: within some times the sample's own.
 void PathTable::compare(PathIndex at, Direction d) {
     Account& account = paths_[at].of(d);
     if (paths_[at].nominal_rate <= 0) return;
-    // Routes of our port that were in use meanwhile had a part of its rate, whatever they can.
-    const auto began = static_cast<Nanos>(static_cast<double>(account.sampled_at) - account.sample_service_ns);
-    unsigned sharing = 0;
-    for (PathIndex i : each(usable(d) | PathMask{1} << at)) // it may be suspect, or spare, by now
-        sharing += paths_[i].rail == paths_[at].rail &&
-                   (i == at || paths_[i].of(d).in_flight > 0 || paths_[i].of(d).last_done > began);
-    const double rate = account.sample_bytes / account.sample_service_ns * (shared_rails_ ? sharing : 1);
-    account.pace = std::log(std::min(rate / paths_[at].nominal_rate, kMaxOverNominal));
+    // They may have waited behind one another instead: it is not more than the link's rate because of them.
+    const double part = account.sample_bytes / account.sample_service_ns / paths_[at].nominal_rate;
+    account.pace = std::log(std::min(std::max(part, std::min(part * sharing(at, d), 1.0)), kMaxOverNominal));
     double fastest = account.pace, best[2] = {kNone, kNone}; // best: beside others, alone
+    double among = account.relative; // the most that one of those that are compared is believed to give
     unsigned count = 1;
     for (PathIndex i : each(usable(d))) {
         const Account& other = paths_[i].of(d);
@@ -240,6 +254,7 @@ void PathTable::compare(PathIndex at, Direction d) {
         const Nanos age = account.sampled_at - std::min(other.sampled_at, account.sampled_at);
         if (static_cast<double>(age) > constants::kCompared * account.sample_service_ns) continue;
         fastest = std::max(fastest, other.pace);
+        among = std::max(among, other.relative);
         ++count;
     }
     const auto k = static_cast<unsigned>(d);
@@ -248,7 +263,8 @@ void PathTable::compare(PathIndex at, Direction d) {
     const bool recent = commons_ && commons_->pace[k].learn(account.pace, account.sampled_at, within, beside);
     const bool alone = count == 1;
     if (alone && (!recent || (!account.standing.alone() && account.standing.counts(account.sampled_at)))) return;
-    if (!alone) beside = account.pace - fastest;
+    // If only slow paths are compared, as in the end of a burst, the fastest of them is as slow as it stands.
+    if (!alone) beside = account.pace - fastest + std::log(among);
     Scatter& scatter = alone ? commons_->alone[k] : scatter_[k];
     const bool was_tried = account.relative < 1 && account.standing.rested(account.sampled_at);
     if (commons_ && was_tried && best[alone] > kNone && Standing::level(beside, best[alone], scatter))
