@@ -2,11 +2,11 @@
 include_guard(GLOBAL)
 
 # Warnings are errors in CI. tests/run sets the option; $CI sets its default.
-set(werror_default OFF)
+set(in_ci OFF)
 if(DEFINED ENV{CI} AND NOT "$ENV{CI}" MATCHES "^(|0|false|no|off)$")
-  set(werror_default ON)
+  set(in_ci ON)
 endif()
-option(UCX_MP_WERROR "Treat warnings as errors" ${werror_default})
+option(UCX_MP_WERROR "Treat warnings as errors" ${in_ci})
 set(UCX_MP_SANITIZE "" CACHE STRING "Value for -fsanitize=, e.g. address,undefined or thread; empty: none")
 
 # The product is libuct_mp.so, and what it is built from and tested with (cmake/install-deps) has to be there: a test that is
@@ -52,9 +52,15 @@ if(UCX_MP_SANITIZE)
   endif()
 endif()
 
+# CI builds once, so a cache would only cost, unless the environment names one. And nobody asks what it has built for a
+# variable: lines are enough for a backtrace.
 find_program(CCACHE_PROGRAM ccache)
-if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  if(in_ci)
+    set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
+  elseif(CCACHE_PROGRAM)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  endif()
 endif()
 
 # Every helper program and script of the project runs under the distribution's interpreter: its modules (pyverbs,

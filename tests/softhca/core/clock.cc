@@ -36,9 +36,9 @@ Sample sample() {
     Sample best{};
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 16; ++i) {
-        const uint64_t before = __rdtsc();
+        const uint64_t before = __builtin_ia32_rdtsc();
         const uint64_t ns = monotonic_now();
-        const uint64_t after = __rdtsc();
+        const uint64_t after = __builtin_ia32_rdtsc();
         if (after - before >= least) continue;
         least = after - before;
         best = {before + (after - before) / 2, ns};

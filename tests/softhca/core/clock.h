@@ -6,9 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <ctime>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 #include "softhca/time.h"
 
@@ -28,7 +25,7 @@ struct TscScale {
 [[nodiscard]] inline Nanos scaled_now(const TscScale& s) {
 #if defined(__x86_64__)
     if (s.mult != 0) {
-        const uint64_t ticks = __rdtsc() - s.base_tsc;
+        const uint64_t ticks = __builtin_ia32_rdtsc() - s.base_tsc;
         return s.base_ns + static_cast<uint64_t>((static_cast<unsigned __int128>(ticks) * s.mult) >> 32);
     }
 #endif

@@ -10,15 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <sched.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 namespace softhca {
 
 inline void cpu_relax() {
 #if defined(__x86_64__)
-    _mm_pause();
+    __builtin_ia32_pause();
 #endif
 }
 

@@ -253,7 +253,7 @@ BOOST_AUTO_TEST_CASE(no_usable_path_is_skipped_for_ever) {
     for (const char* name : kPolicies) {
         const PolicyConfig config = policy(name);
         if (config.kind == PolicyKind::binding || config.n_paths != 0) continue; // that's what they are for
-        for (unsigned s = first; s < first + kRuns / 3; ++s) {
+        for (unsigned s = first; s < first + kRuns / 6; ++s) {
             Random rnd(s);
             const unsigned n = 2 + unsigned(rnd.below(11));
             std::vector<PathSetup> setup(n, {1, 1, 2000, PathState::up});
