@@ -43,7 +43,7 @@ double count_of(std::uint32_t slot, const std::vector<adapt::Source>& counts) {
 } // namespace
 
 Adaptation::Adaptation(Core& core)
-    : turns(core), core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
+    : turns(core), core_(core), mode_(core.config.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
 
 void Adaptation::note_commands(Nanos took) { commands_.add(static_cast<double>(took)); }
 

@@ -77,8 +77,7 @@ double Interface::bandwidth() const {
 }
 bool Interface::reachable(const connect::InterfaceAddress& peer) const {
     const std::lock_guard lock(core_->services);
-    return connect::reachable(peer, core_->rails, core_->config.transport, core_->config.min_version,
-                              core_->config.max_version);
+    return connect::reachable(peer, core_->rails, core_->control->address());
 }
 
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {

@@ -93,7 +93,7 @@ void Takeover::connect_self(Channel& channel) {
     for (const verbs::Rail& rail : core_.rails) {
         const auto i = static_cast<std::uint8_t>(rail.index);
         for (const path::Kind kind : {path::Kind::rc, path::Kind::dc})
-            if (path::has(core_.kinds, kind) && (kind == path::Kind::dc || !core_.rc_on_demand()) &&
+            if (path::has(core_.kinds, kind) && (kind == path::Kind::dc || !core_.config.rc_on_demand()) &&
                 (rail.active || !any_active))
                 connection.paths.push_back({.client_rail = i, .server_rail = i, .kind = kind});
     }

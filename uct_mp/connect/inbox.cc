@@ -15,7 +15,7 @@ void Inbox::arrived(const Target& from, std::span<const std::uint8_t> datagram) 
     }
     Target way_back = from;
     way_back.q_key = m.sender_q_key;
-    if (parsed == Parse::version || (m.transport != plane_.config.transport && m.kind != wire::Kind::refuse)) {
+    if (parsed == Parse::version || (!own.meets(m.transport) && m.kind != wire::Kind::refuse)) {
         ++plane_.counters.dropped;
         // Only a request is worth an answer: the other kinds follow one that was understood.
         if (m.kind == wire::Kind::request)

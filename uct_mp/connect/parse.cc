@@ -37,7 +37,6 @@ private:
     std::span<const std::uint8_t> left_;
 };
 
-bool valid_transport(std::uint8_t t) { return t == std::uint8_t(Transport::rc) || t == std::uint8_t(Transport::dc); }
 bool valid_qpn(std::uint32_t n) { return n >= 2 && n <= k24Bits; } // 0 and 1 are the subnet manager's and the GSI's
 
 bool read_rails(Reader& in, unsigned count, Message& out) {
@@ -346,7 +345,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     if (h.min_version > h.max_version || h.version < h.min_version || h.version > h.max_version)
         return Parse::malformed;
     if (h.sender_uid == 0 || h.transaction == 0) return Parse::malformed;
-    if (!valid_transport(h.transport)) return Parse::malformed;
+    if (!is_transport(h.transport)) return Parse::malformed;
     const auto kind = Kind(h.kind);
     out = Message{.version = h.version,
                   .kind = kind,

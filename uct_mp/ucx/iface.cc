@@ -75,9 +75,8 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
 }
 
 ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptions& options) {
-    const bool dc = config_.transport == connect::Transport::dc;
     Said said;
-    const bool good = read_options(options, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_, said);
+    const bool good = read_options(options, config_, said);
     advice::say(said);
     if (!good) return UCS_ERR_INVALID_PARAM;
 
@@ -102,7 +101,7 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
     const Status status = open_interface(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
     if (status != Status::ok) {
-        ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
+        ucs_error("%s: %s", config_.name(), error.c_str());
         return to_ucs(status);
     }
     peers_.use(*core_);
@@ -181,7 +180,7 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     attr->latency = ucs_linear_func_make(kLatency, 0);
     attr->overhead = kOverhead;
     // Where mp_rc looks as good to UCP, mp_dc has RC for the peers that need it, whatever their number.
-    attr->priority = self.config_.transport == connect::Transport::dc && self.config_.adapt.enabled();
+    attr->priority = self.config_.rc_on_demand();
     return UCS_OK;
 }
 

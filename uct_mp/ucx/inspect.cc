@@ -72,9 +72,9 @@ void describe(Iface& iface, std::string& out) {
     append(out,
            "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu parked %u "
            "tear_downs %lu\n",
-           s.uid, iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs,
+           s.uid, iface.config().name(), s.queue_pairs,
            s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped, s.parked, s.parks);
-    if (iface.config().adapt.enabled() && iface.config().transport == connect::Transport::dc) {
+    if (iface.config().rc_on_demand()) {
         const auto& a = s.adaptation;
         append(out,
                "adapt rc_in_use %u rc_kept %u looks %lu changes %lu refusals %lu interval_ms %.3f count_bytes %lu "
