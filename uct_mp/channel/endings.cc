@@ -84,7 +84,7 @@ void Endings::end_quietly(Channel& channel, bool renew) {
         const std::lock_guard lock(core_.services);
         channel.ending.renewing = renew && !channel.ending.buried;
     }
-    fail_channel(core_, channel, Status::connection_reset);
+    mark_failed(core_, channel, Status::connection_reset);
 }
 
 // -- The peer says goodbye
@@ -166,7 +166,7 @@ bool Endings::judge_leaver(Channel& channel) {
         core_.services.say(LogLevel::info, "%s has closed while something was under way to it",
                            connect::describe(channel.connection).c_str());
     }
-    fail_channel(core_, channel, Status::connection_reset);
+    mark_failed(core_, channel, Status::connection_reset);
     return false;
 }
 
@@ -273,7 +273,7 @@ bool Endings::may_park(const Channel& channel) {
 
 void Endings::disowned(Channel& channel) {
     if (channel.gates & gate::retiring) return end_quietly(channel, channel.usage.endpoints != 0);
-    fail_channel(core_, channel, Status::connection_reset);
+    mark_failed(core_, channel, Status::connection_reset);
 }
 
 // -- The end

@@ -61,7 +61,7 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
     // A message written into a ring needs the peer's key. If that has become void, the user has made no mistake.
     const bool ring = status == IBV_WC_REM_ACCESS_ERR && !last.work && culprit.rings;
     if ((is_mistake(status) && !ring) || !recoverable(core_, culprit))
-        fail_channel(core_, culprit, status_of(status));
+        mark_failed(core_, culprit, status_of(status));
     else if (first || !queue.dc)
         core_.observer->faults->path_failed(culprit, last.path, ibv_wc_status_str(status), false);
     count = std::min(count, queue.records()); // the calls above drop all records if the adapter is gone
@@ -77,7 +77,7 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
             core_.observer->faults->lost(queue, posted);
             continue;
         }
-        fail_channel(core_, channel, status_of(status));
+        mark_failed(core_, channel, status_of(status));
         if (posted.work && !ucx_mp::failed(posted.work->status) && !is_delivered(*posted.work))
             posted.work->status = channel.error;
         Works::settle(core_, posted);
@@ -85,7 +85,7 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
     if (queue.dc && queue.idle()) core_.observer->faults->restart_later(queue);
 }
 
-void fail_channel(Core& core, Channel& channel, Status status) {
+void mark_failed(Core& core, Channel& channel, Status status) {
     if (channel.gates & gate::failed) return;
     channel.gates |= gate::failed;
     channel.set_live();
@@ -106,7 +106,7 @@ void fail_channel(Core& core, Channel& channel, Status status) {
 void broken(Core& core, Channel& channel, const char* what, std::uint64_t detail) {
     core.services.say(LogLevel::error, "%s has sent %s (%llu): its channel ends",
                       connect::describe(channel.connection).c_str(), what, static_cast<unsigned long long>(detail));
-    fail_channel(core, channel, Status::connection_reset);
+    mark_failed(core, channel, Status::connection_reset);
 }
 
 // A channel may have ended quietly. Its user has just tried to use it, so now he is told.
@@ -128,7 +128,7 @@ void post_refused(Core& core, Channel& channel, SendQueue& queue, const Posted& 
     if (posted.work) posted.work->status = Status::io_error;
     Works::settle(core, posted);
     core.observer->faults->drain(queue, channel, posted.path);
-    fail_channel(core, channel, Status::io_error);
+    mark_failed(core, channel, Status::io_error);
 }
 
 void Failures::end_failed() {

@@ -208,7 +208,7 @@ void Interface::invalidate(Channel& channel, Status status, bool quiet) {
         (void)refusal(*core_, channel);
         return;
     }
-    fail_channel(*core_, channel, status);
+    mark_failed(*core_, channel, status);
     core_->failures.end(channel);
 }
 

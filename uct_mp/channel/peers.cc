@@ -104,7 +104,7 @@ unsigned Peers::read_mail() {
             core_.adaptation.connected(channel);
             break;
         case Mail::What::failed:
-            fail_channel(core_, channel, m.status);
+            mark_failed(core_, channel, m.status);
             break;
         case Mail::What::answered:
             core_.observer->news->hear_answer(channel, m.answer);

@@ -118,7 +118,7 @@ void Takeover::connect_self(Channel& channel) {
         core_.services.say(channel.usage.endpoints ? LogLevel::error : LogLevel::info,
                            "cannot connect to %s: loop-back queue pairs can't be made",
                            connect::describe(connection).c_str());
-        fail_channel(core_, channel, status);
+        mark_failed(core_, channel, status);
         return;
     }
     connection.state = connect::State::established;
