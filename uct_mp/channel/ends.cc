@@ -152,7 +152,7 @@ Status Ends::connect_end(Connection& connection, std::size_t path) {
     }
     sub.own[0]->begin_packets(connection.ends[path].psn, end.mtu);
     if (!channel.self && !sub.unconnected)
-        core_.observer->life->load_first_alternate(connection, static_cast<PathIndex>(path), sub);
+        core_.observer->life.load_first_alternate(connection, static_cast<PathIndex>(path), sub);
     return Status::ok;
 }
 

@@ -161,8 +161,8 @@ Status Interface::serve_by(Channel& channel, adapt::Service service) {
     // A ring needs no path of its own: writes to it take any path.
     const Status ring = core_->rings.serve(channel, service != adapt::Service::shared, Reason::call);
     if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
-    if (service != adapt::Service::rc && core_->observer->wiring->served(channel).places == 0) return ring;
-    return core_->observer->wiring->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
+    if (service != adapt::Service::rc && core_->observer->wiring.served(channel).places == 0) return ring;
+    return core_->observer->wiring.serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
                                              Reason::call);
 }
 
@@ -191,7 +191,7 @@ Nanos Interface::next_watch() const {
 
 void Interface::check(Channel& channel) {
     if (!(channel.gates & (gate::not_ready | gate::failed)))
-        channel.core->observer->life->check(channel);
+        channel.core->observer->life.check(channel);
     else if (channel.gates & gate::failed)
         (void)refusal(*channel.core, channel);
 }

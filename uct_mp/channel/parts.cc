@@ -64,7 +64,7 @@ void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint
             core_.sender.post_message(channel, buffer, *start.queue, start.path, 0);
         } else { // the path has failed with an earlier part: this one goes again with it
             buffer.path = kNoPath;
-            core_.observer->repeats->not_posted(channel);
+            core_.observer->repeats.not_posted(channel);
         }
     }
 }

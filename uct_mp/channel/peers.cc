@@ -100,32 +100,32 @@ unsigned Peers::read_mail() {
         switch (m.what) {
         case Mail::What::established:
             core_.takeover.establish(channel);
-            core_.observer->life->connected(channel);
+            core_.observer->life.connected(channel);
             core_.adaptation.connected(channel);
             break;
         case Mail::What::failed:
             mark_failed(core_, channel, m.status);
             break;
         case Mail::What::answered:
-            core_.observer->news->hear_answer(channel, m.answer);
+            core_.observer->news.hear_answer(channel, m.answer);
             break;
         case Mail::What::path:
-            core_.observer->news->take_news(channel, m.kind, m.news);
+            core_.observer->news.take_news(channel, m.kind, m.news);
             break;
         case Mail::What::rails: {
             const std::lock_guard lock(core_.services);
             core_.control->take_rails(channel.connection, m.number, m.rails);
         }
-            core_.observer->news->rails_changed(channel);
+            core_.observer->news.rails_changed(channel);
             break;
         case Mail::What::keys:
-            core_.observer->news->take_keys(channel, m.found, m.keys);
+            core_.observer->news.take_keys(channel, m.found, m.keys);
             break;
         case Mail::What::wish:
-            core_.observer->wiring->take_wish(channel, m.wish);
+            core_.observer->wiring.take_wish(channel, m.wish);
             break;
         case Mail::What::verdict:
-            core_.observer->wiring->take_verdict(channel, m.number, m.found);
+            core_.observer->wiring.take_verdict(channel, m.number, m.found);
             break;
         case Mail::What::ring:
             core_.rings.take_offer(channel, m.ring);

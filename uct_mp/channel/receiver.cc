@@ -183,7 +183,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     case Kind::path_up: {
         PathUpBody body;
         std::memcpy(&body, message + kHeader, sizeof body);
-        core_.observer->news->take_path_up(channel, header.path, body.life);
+        core_.observer->news.take_path_up(channel, header.path, body.life);
         break;
     }
     default:

@@ -60,7 +60,7 @@ void Takeover::establish(Channel& channel) {
     core_.rounds.provide_due = true;
     core_.due |= due::lists;
     core_.admission.connected(channel);
-    core_.observer->life->established(channel);
+    core_.observer->life.established(channel);
     core_.services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
                        static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.wiring.places},
                        unsigned{connection.absent},

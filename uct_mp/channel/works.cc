@@ -18,7 +18,7 @@ bool Works::finish_unusual(Channel& channel, Work& work) {
     } else if (work.kind == WorkKind::read_back) {
         return finish_read_back(channel, work);
     } else {
-        if (work.kind >= WorkKind::replayed_put) core_.observer->repeats->finish_replayed(channel, work);
+        if (work.kind >= WorkKind::replayed_put) core_.observer->repeats.finish_replayed(channel, work);
         return true;
     }
     --channel.moving.gets_open;
