@@ -226,8 +226,7 @@ void Adaptation::end_reference() {
 // So that the next look may ask these peers again.
 void Adaptation::clear_refusals() {
     for (const Peer& peer : peers_)
-        if (peer.served.refused)
-            (void)core_.observer->wiring.serve_by(*peer.channel, Service::shared, Reason::refusal);
+        if (peer.served.refused) (void)core_.observer->wiring.serve_by(*peer.channel, Service::shared, Reason::refusal);
 }
 
 // Nobody here has an endpoint, so nothing is sent. Peers that send to us can do so by DC.

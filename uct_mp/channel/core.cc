@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "uct_mp/verbs/registry.h"
 

@@ -111,7 +111,6 @@ struct Core {
     Rounds rounds;
     Lists lists;
 
-    // The parts
     Progress progress;
     Directory directory{*this};
     Placement placement{*this};

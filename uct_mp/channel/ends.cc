@@ -47,7 +47,6 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
     return Status::ok;
 }
 
-// Makes the SendQueue of an end of RC.
 void Ends::make_queue(const Connection& connection, Path& sub, verbs::QueuePair qp) {
     const bool tagged = connection.wants_tag();
     sub.own[0] =

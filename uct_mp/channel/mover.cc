@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <utility>
 
 #include "uct_mp/channel/data_path.h"
 

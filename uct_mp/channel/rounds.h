@@ -44,7 +44,6 @@ struct Rounds {
 
     // True: all that had come when `looks` was `since` has been handled. A look that had begun before does not count.
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
-    // Adds a descriptor to event_fd.
     void watch_descriptor(int fd) const {
         epoll_event event{EPOLLIN, {}};
         (void)epoll_ctl(event_fd, EPOLL_CTL_ADD, fd, &event);

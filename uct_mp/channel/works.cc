@@ -1,6 +1,5 @@
 #include "uct_mp/channel/works.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"

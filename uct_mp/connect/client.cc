@@ -77,8 +77,7 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
     const InterfaceAddress &p = c.peer, &a = plane_.identity.address;
     if (const std::string misfit = version_misfit(p, a.min_version, a.max_version); !misfit.empty())
         return because(Status::unsupported, misfit);
-    if (!a.meets(p.transport))
-        return because(Status::unsupported, connect::name(wire::Reason::transport));
+    if (!a.meets(p.transport)) return because(Status::unsupported, connect::name(wire::Reason::transport));
     // Ports come back: until then requests are repeated in vain, as in a partition.
     if (!c.parked && !plane_.outbox.route(c, 0) && !plane_.outbox.may_come(c))
         return because(Status::unreachable, "no working rail of ours is in the subnet of one of its rails");

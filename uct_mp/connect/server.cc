@@ -1,7 +1,6 @@
 #include "uct_mp/connect/server.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cinttypes>
 
 #include "uct_mp/connect/plane.h"

@@ -1,8 +1,5 @@
 #include <algorithm>
-#include <cassert>
-#include <cinttypes>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "uct_mp/channel/settling.h"

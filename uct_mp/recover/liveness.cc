@@ -6,9 +6,7 @@
 // is sent when a user asks (check()), and by watch_peers() when a peer owes us acknowledgments. watch_peers() also asks
 // the peer's control plane (connect/question.cc), which answers while the peer computes.
 #include <algorithm>
-#include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "uct_mp/recover/members.h"
 

@@ -142,26 +142,19 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
 
     const std::size_t mtu = smallest_mtu(self.md_.devices());
+    const auto set = [&](auto& of, std::size_t max_zcopy) {
+        of.max_bcopy = limits.max_bcopy;
+        of.max_zcopy = max_zcopy;
+        of.opt_zcopy_align = kPciPayload;
+        of.align_mtu = mtu;
+        of.max_iov = limits.max_iov;
+    };
+    set(attr->cap.put, limits.max_rdma);
+    set(attr->cap.get, limits.max_rdma);
+    set(attr->cap.am, limits.max_am_zcopy);
     attr->cap.put.max_short = limits.max_put_short;
-    attr->cap.put.max_bcopy = limits.max_bcopy;
-    attr->cap.put.max_zcopy = limits.max_rdma;
-    attr->cap.put.opt_zcopy_align = kPciPayload;
-    attr->cap.put.align_mtu = mtu;
-    attr->cap.put.max_iov = limits.max_iov;
-
-    attr->cap.get.max_bcopy = limits.max_bcopy;
-    attr->cap.get.max_zcopy = limits.max_rdma;
-    attr->cap.get.opt_zcopy_align = kPciPayload;
-    attr->cap.get.align_mtu = mtu;
-    attr->cap.get.max_iov = limits.max_iov;
-
     attr->cap.am.max_short = limits.max_am_short;
-    attr->cap.am.max_bcopy = limits.max_bcopy;
-    attr->cap.am.max_zcopy = limits.max_am_zcopy;
-    attr->cap.am.opt_zcopy_align = kPciPayload;
-    attr->cap.am.align_mtu = mtu;
     attr->cap.am.max_hdr = limits.max_am_zcopy_header;
-    attr->cap.am.max_iov = limits.max_iov;
 
     if (self.config_.atomics == channel::AtomicsMode::target) {
         const std::uint64_t post = UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_AND) | UCS_BIT(UCT_ATOMIC_OP_OR) |

@@ -93,9 +93,8 @@ Told transport(connect::Transport which, const Options& options = {}, const Opti
     out.config.transport = which;
     uct_iface_config_t* config = nullptr;
     BOOST_TEST_REQUIRE(uct_md_iface_config_read(open.md, connect::name(which), nullptr, nullptr, &config) == UCS_OK);
-    set_and_read(config, options, [&](const face::IfaceOptions& parsed) {
-        (void)face::read_options(parsed, out.config, out);
-    });
+    set_and_read(config, options,
+                 [&](const face::IfaceOptions& parsed) { (void)face::read_options(parsed, out.config, out); });
     return out;
 }
 Told told(const std::string& name, const Options& options) {
