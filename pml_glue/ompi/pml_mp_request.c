@@ -333,31 +333,27 @@ mp_data_t mca_pml_mp_prepare(mca_pml_mp_request_t* request, mp_data_t data, cons
     return data;
 }
 
-size_t mca_pml_mp_pack(void* pointer, size_t offset, void* out, size_t bytes) {
-    opal_convertor_t* const convertor = pointer;
+static inline size_t convert(bool packs, opal_convertor_t* convertor, size_t offset, void* data, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
-        struct iovec part = {.iov_base = (char*)out + done, .iov_len = bytes - done};
+        struct iovec part = {.iov_base = (char*)data + done, .iov_len = bytes - done};
         uint32_t parts = 1;
         size_t length = part.iov_len, position = offset + done;
         if (convertor->bConverted != position) opal_convertor_set_position(convertor, &position);
-        if (opal_convertor_pack(convertor, &part, &parts, &length) < 0 || length == 0) break;
+        const int32_t result = packs ? opal_convertor_pack(convertor, &part, &parts, &length)
+                                     : opal_convertor_unpack(convertor, &part, &parts, &length);
+        if (result < 0 || length == 0) break;
         done += length;
     }
     return done;
 }
 
-void mca_pml_mp_unpack(void* pointer, size_t offset, const void* in, size_t bytes) {
-    opal_convertor_t* const convertor = pointer;
-    size_t done = 0;
-    while (done < bytes) {
-        struct iovec part = {.iov_base = (char*)in + done, .iov_len = bytes - done};
-        uint32_t parts = 1;
-        size_t length = part.iov_len, position = offset + done;
-        if (convertor->bConverted != position) opal_convertor_set_position(convertor, &position);
-        if (opal_convertor_unpack(convertor, &part, &parts, &length) < 0 || length == 0) break;
-        done += length;
-    }
+size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes) {
+    return convert(true, convertor, offset, out, bytes);
+}
+
+void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes) {
+    (void)convert(false, convertor, offset, (void*)in, bytes);
 }
 
 /* Persistent requests; refuses others that MPI_Start is given by mistake. */

@@ -2,6 +2,9 @@
 """Who includes what: every #include of the sources against uct_mp/rooms.txt, which also explains the rules.
 
 Says each violation with file and line, and exits 1 if there is any that is not listed as debt, or a debt that is paid.
+
+Few files may ask whether an interface is RC or DC. The others ask what a path or a peer can do: path::Kind, the terms of a
+connection, Config::rc_on_demand().
 """
 import argparse
 import fnmatch
@@ -14,6 +17,11 @@ import sources
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
 STATEMENT = re.compile(r'(?P<word>room|contract|offer|external) +(?P<subject>[^\s:]+)(?: +to +(?P<to>[^\s:]+))? *:'
                        r'(?P<rest>.*)')
+MOST_THAT_ASK = 8
+# A member's default asks nothing, and neither does a copy.
+NO_QUESTION = re.compile(r'\bTransport transport = (?:connect::)?Transport::\w+;|\btransport = [\w.>()-]*\btransport\b')
+QUESTION = re.compile(r'\bTransport::(?:rc|dc)\b|\b[cC]onfig\w*(?:\(\))?(?:\.|->)transport\b|'
+                      r'\btransport\s*[=!]=|[=!]=\s*[\w.>-]*\btransport\b|\bpath_kind_of\(')
 
 
 class Rules:
@@ -148,6 +156,12 @@ def check_names(rules, root):
             yield f'uct_mp/rooms.txt: there is no uct_mp/{room}/{header}'
 
 
+def files_that_ask(root):
+    """Files of uct_mp that ask whether an interface, or a peer's, is RC or DC."""
+    return [path for path in sources.listed(root, 'uct_mp')
+            if QUESTION.search(NO_QUESTION.sub('', sources.without_comments((root / path).read_text())))]
+
+
 def check(root, out=print):
     """True if all is well."""
     rules = Rules((root / 'uct_mp/rooms.txt').read_text())
@@ -163,9 +177,12 @@ def check(root, out=print):
                 wrong.append(f'{path}:{line}: {problem}')
     wrong += [f'uct_mp/rooms.txt: paid, take it from the list: debt {file} {header}'
               for file, header in sorted(rules.debt - owed)]
+    asking = files_that_ask(root)
+    if len(asking) > MOST_THAT_ASK:
+        wrong.append(f"{len(asking)} files ask whether it is RC or DC, {MOST_THAT_ASK} may: {' '.join(asking)}")
     for line in wrong:
         out(line)
-    out(f'rooms: {files} files, {len(rules.rooms)} rooms, {len(owed)} debts, {len(wrong)} violations')
+    out(f'rooms: {files} files, {len(rules.rooms)} rooms, {len(owed)} debts, {len(asking)} ask RC or DC, {len(wrong)} violations')
     return not wrong
 
 

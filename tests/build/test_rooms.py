@@ -121,6 +121,17 @@ class Rooms(unittest.TestCase):
         self.assertEqual(len(said), 1)
         self.assertIn('low may only include rooms that stand above it, not high', said[0])
 
+    def test_questions_about_the_transport(self):
+        asks = ['if (config.transport == other) return;', 'if (transport != Transport::dc) return;', 'core_.config.transport',
+                'Transport::rc', 'peer.transport == own', 'm.config().transport', 'path_kind_of(transport)', '== p.transport']
+        files = {f'uct_mp/middle/ask_{n}.cc': text for n, text in enumerate(asks)}
+        files['uct_mp/middle/no_question.h'] = ('connect::Transport transport = connect::Transport::rc;\n// Transport::dc\n'
+                                                'a.transport = core.config.transport; b.transport = transport;\n')
+        self.assertEqual(self.said(files), [])
+        said = self.said({**files, 'uct_mp/middle/one_more.h': 'Transport::dc'})
+        self.assertEqual(len(said), 1, said)
+        self.assertIn('9 files ask', said[0])
+
     def test_rules(self):
         for rule, words in {'contract attic: a.h': 'no such room: attic',
                             'contract base: gone.h': 'no uct_mp/base/gone.h', 'offer base to attic: base.h': 'attic',

@@ -368,7 +368,7 @@ BOOST_DATA_TEST_CASE(endpoint_goes_during_its_handshake, kBoth* boost::unit_test
 BOOST_DATA_TEST_CASE(who_comes_before_a_failed_channel_has_ended, kBoth, transport) {
     Scene scene(transport);
     Channel* const failed = scene.to;
-    channel::fail_channel(scene.cluster.node(0).iface().core(), *failed, Status::io_error);
+    channel::mark_failed(scene.cluster.node(0).iface().core(), *failed, Status::io_error);
     BOOST_TEST((scene.cluster.node(0).iface().arm() == Status::busy));
     Channel& next = scene.cluster.channel(0, 1);
     BOOST_TEST(&next != failed);

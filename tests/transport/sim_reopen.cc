@@ -491,7 +491,7 @@ BOOST_DATA_TEST_CASE(the_channel_ends_while_messages_wait, kBoth* boost::unit_te
     unsigned told = 0;
     for (unsigned i = 0; i < 2; ++i) waiting.cluster.node(i).on_failure = [&](Channel&, Status) { ++told; };
     Channel& channel = waiting.cluster.channel(1, 0);
-    channel::fail_channel(*channel.core, channel, Status::io_error);
+    channel::mark_failed(*channel.core, channel, Status::io_error);
     channel.core->failures.end(channel);
     waiting.nothing_left();
     waiting.cluster.run_for(20'000'000);

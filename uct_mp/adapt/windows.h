@@ -34,7 +34,6 @@ public:
 
     Windows(const Tuning& tuning, Nanos now);
 
-    // The end of the present slice, ns.
     [[nodiscard]] Nanos slice_end() const { return counts_.end() + interval_ / Tuning::kSlices; }
     // Adds the messages of the slice that ends now, by id. True: look() now.
     [[nodiscard]] bool end_slice(Nanos now, std::vector<Counts::Entry> entries);

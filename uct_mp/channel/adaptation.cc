@@ -43,7 +43,7 @@ double count_of(std::uint32_t slot, const std::vector<adapt::Source>& counts) {
 } // namespace
 
 Adaptation::Adaptation(Core& core)
-    : turns(core), core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
+    : turns(core), core_(core), mode_(core.config.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
 
 void Adaptation::note_commands(Nanos took) { commands_.add(static_cast<double>(took)); }
 
@@ -64,8 +64,8 @@ bool Adaptation::all_have_room() const {
 
 void Adaptation::connected(Channel& channel) {
     if (!all_have_room() || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
-    if (core_.observer->wiring->served(channel).places && channel.usage.endpoints)
-        (void)core_.observer->wiring->serve_by(channel, Service::rc, Reason::first_peers);
+    if (core_.observer->wiring.served(channel).places && channel.usage.endpoints)
+        (void)core_.observer->wiring.serve_by(channel, Service::rc, Reason::first_peers);
 }
 
 // All peers get RC, so nothing is measured, and no peer goes by DC as a reference. A peer that has refused is asked
@@ -134,7 +134,7 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
         const std::uint64_t completed = seen.requests;
         const std::uint64_t sent = seen.note_sent(channel, turns.take_posted(channel.local_id));
         if (received != parked || seen.requests != completed) heard.push_back(channel.local_id);
-        const Served served = core_.observer->wiring->served(channel);
+        const Served served = core_.observer->wiring.served(channel);
         if (served.places == 0) continue;
         peers_.push_back({.channel = &channel,
                           .served = served,
@@ -149,7 +149,7 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
 
 // The next connection of this channel has another id, and counts from zero. So the counts of this one are saved.
 void Adaptation::parking(const Channel& channel) {
-    if (!windows_ || channel.self || core_.observer->wiring->served(channel).places == 0) return;
+    if (!windows_ || channel.self || core_.observer->wiring.served(channel).places == 0) return;
     const std::uint32_t slot = channel.local_id & kSlotMask;
     if (seen_.size() <= slot) seen_.resize(slot + 1);
     Seen& seen = seen_[slot];
@@ -212,7 +212,7 @@ void Adaptation::renew_reference() {
 void Adaptation::send_for_reference(const Peer& peer) {
     reference_ = peer.channel->local_id;
     reference_why_ = peer.served.why;
-    (void)core_.observer->wiring->serve_by(*peer.channel, Service::shared, Reason::reference);
+    (void)core_.observer->wiring.serve_by(*peer.channel, Service::shared, Reason::reference);
 }
 
 // Runs before look(), which must see that peer with RC, as it usually has it.
@@ -220,24 +220,23 @@ void Adaptation::end_reference() {
     const std::uint32_t id = std::exchange(reference_, kSlotMask);
     for (Peer& peer : peers_)
         if (peer.channel->local_id == id)
-            (void)core_.observer->wiring->serve_by(*peer.channel, Service::rc, reference_why_);
+            (void)core_.observer->wiring.serve_by(*peer.channel, Service::rc, reference_why_);
 }
 
 // So that the next look may ask these peers again.
 void Adaptation::clear_refusals() {
     for (const Peer& peer : peers_)
-        if (peer.served.refused)
-            (void)core_.observer->wiring->serve_by(*peer.channel, Service::shared, Reason::refusal);
+        if (peer.served.refused) (void)core_.observer->wiring.serve_by(*peer.channel, Service::shared, Reason::refusal);
 }
 
 // Nobody here has an endpoint, so nothing is sent. Peers that send to us can do so by DC.
 void Adaptation::leave_all() {
     for (const Peer& peer : peers_) {
         if (peer.served.ours != Service::shared)
-            (void)core_.observer->wiring->serve_by(*peer.channel, Service::shared, Reason::no_sender);
-        if (peer.served.theirs != Service::shared) core_.observer->wiring->revoke(*peer.channel);
+            (void)core_.observer->wiring.serve_by(*peer.channel, Service::shared, Reason::no_sender);
+        if (peer.served.theirs != Service::shared) core_.observer->wiring.revoke(*peer.channel);
     }
-    core_.observer->wiring->trim();
+    core_.observer->wiring.trim();
     core_.halves.keep(0);
 }
 
@@ -331,7 +330,7 @@ bool Adaptation::on_trial() {
         if (reference_ == kSlotMask) send_for_reference(*busiest);
         return true;
     }
-    (void)core_.observer->wiring->serve_by(*busiest->channel, Service::shared, Reason::trial);
+    (void)core_.observer->wiring.serve_by(*busiest->channel, Service::shared, Reason::trial);
     return true;
 }
 
@@ -355,7 +354,7 @@ void Adaptation::give_trial() {
     if (!busiest) return;
     // Each trial costs commands at both sides, even if it shows nothing: so the intervals grow.
     next_trial_ = now + (windows_->interval() << std::min(trials_++, 10u));
-    (void)core_.observer->wiring->serve_by(*busiest->channel, Service::rc, Reason::trial);
+    (void)core_.observer->wiring.serve_by(*busiest->channel, Service::rc, Reason::trial);
 }
 
 void Adaptation::look() {
@@ -365,7 +364,7 @@ void Adaptation::look() {
     unsigned places = 1, others = 0;
     for (const Peer& peer : peers_) {
         const std::uint32_t slot = peer.channel->local_id & kSlotMask;
-        const Served served = core_.observer->wiring->served(*peer.channel);
+        const Served served = core_.observer->wiring.served(*peer.channel);
         places = std::max(places, served.places);
         // A peer that has RC by its own wish is served both ways by it, and needs no wish of ours.
         const bool theirs = served.theirs == Service::rc && served.ours != Service::rc;
@@ -398,7 +397,7 @@ void Adaptation::apply(const adapt::Mapping& map) {
         for (const Peer& peer : peers_) {
             const Service wanted = map.of(peer.channel->local_id & kSlotMask);
             if (wanted == service && (wanted == Service::rc || peer.served.ours == Service::rc))
-                (void)core_.observer->wiring->serve_by(*peer.channel, wanted, Reason::counts);
+                (void)core_.observer->wiring.serve_by(*peer.channel, wanted, Reason::counts);
         }
 }
 
@@ -426,7 +425,7 @@ void Adaptation::choose_among_askers() {
     }
     if (!lightest || !heaviest || count(*heaviest) <= kHeavier * count(*lightest)) return;
     seen_[heaviest->slot()].judged = heaviest->served.asks;
-    core_.observer->wiring->revoke(*lightest->channel);
+    core_.observer->wiring.revoke(*lightest->channel);
 }
 
 void Adaptation::describe(AdaptationStatistics& out) const {

@@ -173,7 +173,7 @@ bool Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
     if (reply.status == 0 || reply.tag & kFetchTag) return false; // the reply to a cancelled fetch
     core_.services.say(LogLevel::error, "%s has refused an atomic operation: not in memory that it offers (any more)",
                        connect::describe(channel.connection).c_str());
-    fail_channel(core_, channel, Status::connection_reset);
+    mark_failed(core_, channel, Status::connection_reset);
     return true;
 }
 

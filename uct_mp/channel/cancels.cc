@@ -230,7 +230,7 @@ void Cancels::cancel_waiting(Cancel& cancel) {
     core_.works.pool.for_each([&](Work& work) {
         if (work.channel == &channel && part_of(&work, cancel)) parts.push_back(&work);
     });
-    core_.observer->repeats->drop_lost(channel, parts);
+    core_.observer->repeats.drop_lost(channel, parts);
     const auto mine = [&](Work* work) { return part_of(work, cancel) == work; };
     for (auto at = channel.moving.atomics.begin();
          (at = std::ranges::find_if(channel.moving.atomics, mine)) != channel.moving.atomics.end();) {
@@ -294,7 +294,7 @@ void Cancels::take_back_posted(Cancel& cancel) {
     for (const DcRail& rail : core_.dc.rails)
         for (const auto& initiator : rail.initiators) look(*initiator);
     for (const PathIndex path : schedule::each(holding & ~spared)) {
-        core_.observer->faults->path_failed(channel, path, "an endpoint's operations are cancelled", false);
+        core_.observer->faults.path_failed(channel, path, "an endpoint's operations are cancelled", false);
         if (cancel.over || !recoverable(core_, channel)) return;
     }
 }

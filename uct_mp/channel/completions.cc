@@ -1,6 +1,5 @@
 // Completion queues: sends are settled, received messages go to Receiver.
 #include <algorithm>
-#include <cinttypes>
 #include <type_traits>
 #include <utility>
 

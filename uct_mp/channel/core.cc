@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "uct_mp/verbs/registry.h"
 
@@ -21,10 +20,6 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
     unsigned n = kMaxIov;
     for (const verbs::Device& device : devices.devices()) n = std::min(n, device.max_sge > 3 ? device.max_sge - 2 : 1);
     return n;
-}
-path::Kinds kinds_of(const Config& config) {
-    if (config.adapt.enabled() && config.transport == connect::Transport::dc) return path::Kinds::both;
-    return connect::kinds_of({.features = connect::feature::kinds, .kinds = config.kinds}, config.transport);
 }
 
 // An adapter may have few queue pairs, or few left. So fewer initiators are tried after a failure for want of them.
@@ -55,7 +50,7 @@ Status make_dc_rails(Core& core, std::string& error) {
 
 Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e, const verbs::KeyTable& k,
            const AmHandler* h, MakeObserver make_observer)
-    : ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), kinds(kinds_of(with)), services(s),
+    : ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), kinds(with.path_kinds()), services(s),
       events(e), keys(k), small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kMaxUserHeader + kExtra, with.max_send_buffers), progress(*this, with),
       observer(make_observer(*this)) {
@@ -143,7 +138,7 @@ Status open(Core& core, std::string& error) {
     with.min_version = core.config.min_version;
     with.max_version = core.config.max_version;
     with.paths = core.config.paths;
-    with.paths.rc_on_demand = core.rc_on_demand();
+    with.paths.rc_on_demand = core.config.rc_on_demand();
     with.timeout = core.config.connect_timeout;
     with.service_level = core.config.reliability.service_level;
     with.dc_key = core.dc.key;

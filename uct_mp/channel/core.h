@@ -74,10 +74,6 @@ struct Core {
                                       unsigned initiators, DcRail& out, std::string& error);
     // Peers may send by DC. If so, every message to us has a tag, over whatever path.
     [[nodiscard]] bool has_targets() const { return path::has(kinds, path::Kind::dc); }
-    // Channels to peers of our kind have paths of RC that come and go (AdaptConfig).
-    [[nodiscard]] bool rc_on_demand() const {
-        return config.adapt.enabled() && config.transport == connect::Transport::dc;
-    }
     // Our adapter says how many packets a queue pair has taken. That tells the peer exactly which ones were lost.
     [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
         return config.recovery.packet_numbers && !(untested >> device & 1);
@@ -115,7 +111,6 @@ struct Core {
     Rounds rounds;
     Lists lists;
 
-    // The parts
     Progress progress;
     Directory directory{*this};
     Placement placement{*this};

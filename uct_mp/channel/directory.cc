@@ -64,8 +64,7 @@ Channel* Directory::attach(const connect::InterfaceAddress& peer, std::string& e
         }
         channel->connection.take_address(peer); // a peer that connected to us has not told its full address
     } else {
-        if (!connect::reachable(peer, core_.rails, core_.config.transport, core_.config.min_version,
-                                core_.config.max_version)) {
+        if (!connect::reachable(peer, core_.rails, core_.control->address())) {
             error = "no rail in the peer's subnet, or another transport or protocol version";
             return nullptr;
         }

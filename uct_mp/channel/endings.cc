@@ -78,13 +78,13 @@ bool Endings::is_idle(const Channel& channel) const {
 
 // Ends a channel with nothing outstanding, so the user need not be told. `renew`: it is parked.
 void Endings::end_quietly(Channel& channel, bool renew) {
-    if (renew) core_.observer->life->parting(channel);
+    if (renew) core_.observer->life.parting(channel);
     channel.ending.quiet = channel.ending.whole = true;
     {
         const std::lock_guard lock(core_.services);
         channel.ending.renewing = renew && !channel.ending.buried;
     }
-    fail_channel(core_, channel, Status::connection_reset);
+    mark_failed(core_, channel, Status::connection_reset);
 }
 
 // -- The peer says goodbye
@@ -166,7 +166,7 @@ bool Endings::judge_leaver(Channel& channel) {
         core_.services.say(LogLevel::info, "%s has closed while something was under way to it",
                            connect::describe(channel.connection).c_str());
     }
-    fail_channel(core_, channel, Status::connection_reset);
+    mark_failed(core_, channel, Status::connection_reset);
     return false;
 }
 
@@ -179,7 +179,7 @@ void Endings::watch_unused(Channel& channel, Nanos now) {
     if (std::exchange(channel.watch.counted, count) != count) channel.usage.used_at = now;
     if (now - std::max(channel.usage.used_at, channel.watch.asked_at) < core_.config.unused_interval) return;
     channel.watch.asked_at = now;
-    core_.observer->life->check(channel);
+    core_.observer->life.check(channel);
 }
 
 // Ends idle connections until three quarters of Config::max_unused are left.
@@ -273,7 +273,7 @@ bool Endings::may_park(const Channel& channel) {
 
 void Endings::disowned(Channel& channel) {
     if (channel.gates & gate::retiring) return end_quietly(channel, channel.usage.endpoints != 0);
-    fail_channel(core_, channel, Status::connection_reset);
+    mark_failed(core_, channel, Status::connection_reset);
 }
 
 // -- The end
@@ -324,7 +324,7 @@ bool Endings::is_forgotten(Channel& channel) {
         channel.moving.pull_due || channel.visible.read_back_due)
         return false;
     if (!core_.failures.all_back(channel) || !channel.epochs_empty() || channel.in_flight() != 0) return false;
-    if (channel.usage.cancels != 0 || core_.observer->life->names(channel)) return false;
+    if (channel.usage.cancels != 0 || core_.observer->life.names(channel)) return false;
     return std::ranges::none_of(core_.mail.list, is_its);
 }
 
@@ -342,7 +342,7 @@ void Endings::clear(Channel& channel) {
     core_.admission.forget(channel);
     core_.control->forget(channel.connection);
     core_.ends.drop_prepared(channel);
-    core_.observer->life->ended(channel, channel.error); // ends recovery's timers; it holds nothing else any more
+    core_.observer->life.ended(channel, channel.error); // ends recovery's timers; it holds nothing else any more
     for (unsigned i = 0; channel.wiring.paths && i < channel.wiring.places; ++i)
         for (auto& own : channel.wiring.paths[i].own)
             if (own) core_.ends.graves.push_back(std::move(own));

@@ -47,7 +47,6 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
     return Status::ok;
 }
 
-// Makes the SendQueue of an end of RC.
 void Ends::make_queue(const Connection& connection, Path& sub, verbs::QueuePair qp) {
     const bool tagged = connection.wants_tag();
     sub.own[0] =
@@ -152,7 +151,7 @@ Status Ends::connect_end(Connection& connection, std::size_t path) {
     }
     sub.own[0]->begin_packets(connection.ends[path].psn, end.mtu);
     if (!channel.self && !sub.unconnected)
-        core_.observer->life->load_first_alternate(connection, static_cast<PathIndex>(path), sub);
+        core_.observer->life.load_first_alternate(connection, static_cast<PathIndex>(path), sub);
     return Status::ok;
 }
 

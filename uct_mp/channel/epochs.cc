@@ -218,17 +218,17 @@ void Interface::fence_all() {
 
 namespace {
 // A function of its own, so that the usual flush saves no registers for it.
-template <bool leaves> [[gnu::noinline]] Status flush_unusual(Core& core, Channel& channel, Completion* completion) {
+template <bool marked> [[gnu::noinline]] Status flush_unusual(Core& core, Channel& channel, Completion* completion) {
     post_waiting_writes(core, channel);
     Status status = core.epochs.flush_any(channel, completion);
     if (core.aside) status = core.progress.beside.behind_kept(status, completion, channel);
-    return left<leaves>(core, status);
+    return left<marked>(core, status);
 }
-template <bool leaves>
+template <bool marked>
 [[gnu::always_inline]] inline Status flush(Core& core, Channel& channel, Completion* completion) {
     if (core.epochs.flush_at_once(channel, completion)) [[likely]]
-        return left<leaves>(core, Status::in_progress);
-    return flush_unusual<leaves>(core, channel, completion);
+        return left<marked>(core, Status::in_progress);
+    return flush_unusual<marked>(core, channel, completion);
 }
 } // namespace
 

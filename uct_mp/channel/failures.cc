@@ -57,13 +57,13 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
                                last.path, culprit.uid, ibv_wc_status_str(status), queue.qp->qp_num, vendor_error);
     }
     queue.close();
-    core_.observer->faults->drain(queue, culprit, last.path);
+    core_.observer->faults.drain(queue, culprit, last.path);
     // A message written into a ring needs the peer's key. If that has become void, the user has made no mistake.
     const bool ring = status == IBV_WC_REM_ACCESS_ERR && !last.work && culprit.rings;
     if ((is_mistake(status) && !ring) || !recoverable(core_, culprit))
-        fail_channel(core_, culprit, status_of(status));
+        mark_failed(core_, culprit, status_of(status));
     else if (first || !queue.dc)
-        core_.observer->faults->path_failed(culprit, last.path, ibv_wc_status_str(status), false);
+        core_.observer->faults.path_failed(culprit, last.path, ibv_wc_status_str(status), false);
     count = std::min(count, queue.records()); // the calls above drop all records if the adapter is gone
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
@@ -74,18 +74,18 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
                                              posted.bytes);
         if (recoverable(core_, channel)) {
             // Requests of other channels on the initiator come back too, though their paths may be all right.
-            core_.observer->faults->lost(queue, posted);
+            core_.observer->faults.lost(queue, posted);
             continue;
         }
-        fail_channel(core_, channel, status_of(status));
+        mark_failed(core_, channel, status_of(status));
         if (posted.work && !ucx_mp::failed(posted.work->status) && !is_delivered(*posted.work))
             posted.work->status = channel.error;
         Works::settle(core_, posted);
     }
-    if (queue.dc && queue.idle()) core_.observer->faults->restart_later(queue);
+    if (queue.dc && queue.idle()) core_.observer->faults.restart_later(queue);
 }
 
-void fail_channel(Core& core, Channel& channel, Status status) {
+void mark_failed(Core& core, Channel& channel, Status status) {
     if (channel.gates & gate::failed) return;
     channel.gates |= gate::failed;
     channel.set_live();
@@ -106,7 +106,7 @@ void fail_channel(Core& core, Channel& channel, Status status) {
 void broken(Core& core, Channel& channel, const char* what, std::uint64_t detail) {
     core.services.say(LogLevel::error, "%s has sent %s (%llu): its channel ends",
                       connect::describe(channel.connection).c_str(), what, static_cast<unsigned long long>(detail));
-    fail_channel(core, channel, Status::connection_reset);
+    mark_failed(core, channel, Status::connection_reset);
 }
 
 // A channel may have ended quietly. Its user has just tried to use it, so now he is told.
@@ -124,11 +124,11 @@ void post_refused(Core& core, Channel& channel, SendQueue& queue, const Posted& 
         channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
     channel.wiring.paths[posted.path].open -= queue.dc;
     queue.close();
-    if (recoverable(core, channel)) return core.observer->faults->refused(queue, posted);
+    if (recoverable(core, channel)) return core.observer->faults.refused(queue, posted);
     if (posted.work) posted.work->status = Status::io_error;
     Works::settle(core, posted);
-    core.observer->faults->drain(queue, channel, posted.path);
-    fail_channel(core, channel, Status::io_error);
+    core.observer->faults.drain(queue, channel, posted.path);
+    mark_failed(core, channel, Status::io_error);
 }
 
 void Failures::end_failed() {
@@ -140,14 +140,14 @@ void Failures::end(Channel& channel) {
     const Status status = channel.error;
     channel.ending.failed_at = core_.services.now();
     drop_what_comes(channel);
-    core_.observer->life->ended(channel, status);
+    core_.observer->life.ended(channel, status);
     core_.rings.forget(channel);
     // Queue pairs of our own are drained: everything posted there comes back flushed. A DC initiator is shared, and
     // other channels' requests on it must not suffer. So there an empty write asks for the missing completions.
     if (channel.wiring.has_dc) (void)core_.epochs.push_out(channel);
     for (unsigned i = 0; i < channel.wiring.path_count; ++i)
         for (const auto& own : channel.wiring.paths[i].own)
-            if (own) core_.observer->faults->drain(*own, channel, static_cast<PathIndex>(i));
+            if (own) core_.observer->faults.drain(*own, channel, static_cast<PathIndex>(i));
     // The buffers stay retained, since adapters may still read them, see free_retained().
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Work* const work = std::exchange(channel.wiring.retained[i & channel.window_mask]->work, nullptr);
@@ -205,7 +205,7 @@ void Failures::free_retained(Channel& channel) {
         buffer->pool = &buffer->pool->home();
         buffer->pool->put(buffer);
     }
-    core_.observer->faults->free_detours(channel);
+    core_.observer->faults.free_detours(channel);
 }
 
 // Progress calls it outside of everything else, since the user may do anything in Events::peer_failed. It waits until
@@ -216,7 +216,7 @@ void Failures::tell_failures() {
     for (Channel* channel : std::exchange(core_.lists.told_later, {})) {
         if (!all_back(*channel)) {
             if (core_.services.now() - channel->ending.failed_at >= kPatience)
-                core_.observer->faults->abandon(*channel);
+                core_.observer->faults.abandon(*channel);
             else if (channel->wiring.has_dc)
                 (void)core_.epochs.push_out(*channel); // again: there may have been no room before
         }

@@ -3,7 +3,7 @@
 // After a failed request its path is given up, and Observer is told of each lost record. Without recovery, or if the
 // operation itself is at fault, the channel fails: everything outstanding ends with one status.
 //
-// Any part may find a channel beyond repair. fail_channel() only marks it: its gate closes, messages to it are dropped,
+// Any part may find a channel beyond repair. mark_failed() only marks it: its gate closes, messages to it are dropped,
 // and a new endpoint to the peer gets another channel. Failures ends it in the next round of progress. So no caller
 // finds its lists changed behind its back, unless it has called the user: his invalidate() ends the channel at once.
 //
@@ -16,7 +16,7 @@
 namespace ucx_mp::channel {
 
 // A second call changes nothing.
-void fail_channel(Core& core, Channel& channel, Status status);
+void mark_failed(Core& core, Channel& channel, Status status);
 // The peer has broken the protocol: logs `what` and `detail`, and fails the channel.
 [[gnu::cold]] void broken(Core& core, Channel& channel, const char* what, std::uint64_t detail);
 [[nodiscard]] Status refusal(Core& core, Channel& channel); // the status of an operation on a failed channel

@@ -77,8 +77,7 @@ double Interface::bandwidth() const {
 }
 bool Interface::reachable(const connect::InterfaceAddress& peer) const {
     const std::lock_guard lock(core_->services);
-    return connect::reachable(peer, core_->rails, core_->config.transport, core_->config.min_version,
-                              core_->config.max_version);
+    return connect::reachable(peer, core_->rails, core_->control->address());
 }
 
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
@@ -162,9 +161,9 @@ Status Interface::serve_by(Channel& channel, adapt::Service service) {
     // A ring needs no path of its own: writes to it take any path.
     const Status ring = core_->rings.serve(channel, service != adapt::Service::shared, Reason::call);
     if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
-    if (service != adapt::Service::rc && core_->observer->wiring->served(channel).places == 0) return ring;
-    return core_->observer->wiring->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
-                                             Reason::call);
+    if (service != adapt::Service::rc && core_->observer->wiring.served(channel).places == 0) return ring;
+    return core_->observer->wiring.serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
+                                           Reason::call);
 }
 
 Interface::Looks Interface::ring_looks() const { return {core_->rings.hits, core_->rings.misses}; }
@@ -192,7 +191,7 @@ Nanos Interface::next_watch() const {
 
 void Interface::check(Channel& channel) {
     if (!(channel.gates & (gate::not_ready | gate::failed)))
-        channel.core->observer->life->check(channel);
+        channel.core->observer->life.check(channel);
     else if (channel.gates & gate::failed)
         (void)refusal(*channel.core, channel);
 }
@@ -209,7 +208,7 @@ void Interface::invalidate(Channel& channel, Status status, bool quiet) {
         (void)refusal(*core_, channel);
         return;
     }
-    fail_channel(*core_, channel, status);
+    mark_failed(*core_, channel, status);
     core_->failures.end(channel);
 }
 

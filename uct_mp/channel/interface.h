@@ -142,6 +142,16 @@ struct Config : link::QueueSizes {
     Nanos unused_interval = 10'000'000'000; // a peer of an idle unused connection is checked so often
     Nanos check_interval = 1'000'000'000;   // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // for uids, cookies and packet numbers; 0: random. Simulations repeat with a seed
+
+    [[nodiscard]] const char* name() const { return connect::name(transport); }
+    // Channels to peers of our transport have paths of RC that come and go (AdaptConfig).
+    [[nodiscard]] bool rc_on_demand() const { return adapt.enabled() && transport == connect::Transport::dc; }
+    // The kinds that a peer takes us for if it knows nothing but our transport.
+    [[nodiscard]] path::Kinds named_kinds() const { return connect::kinds_of({}, transport); }
+    [[nodiscard]] path::Kinds path_kinds() const {
+        if (rc_on_demand()) return path::Kinds::both;
+        return connect::kinds_of({.features = connect::feature::kinds, .kinds = kinds}, transport);
+    }
 };
 
 // Calls from the interface to its user, the UCT layer. Slow path.

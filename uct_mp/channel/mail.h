@@ -29,7 +29,7 @@ struct Mail {
         ring,
         ring_verdict
     } what;
-    Channel* channel;
+    Channel* channel = nullptr;
     // Each field is set for the events named beside it.
     Status status = Status::ok;                       // failed
     connect::Answer answer = connect::Answer::alive;  // answered, parted

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <utility>
 
 #include "uct_mp/channel/data_path.h"
 
@@ -18,7 +17,7 @@ Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
         const Status status = core_.sender.blocked(channel);
         if (status != Status::ok) return status;
     }
-    if (keys->lives != channel.remote_lives && !core_.observer->news->present_keys(channel, keys))
+    if (keys->lives != channel.remote_lives && !core_.observer->news.present_keys(channel, keys))
         return Status::no_resource;
     return core_.epochs.clear_drain(channel) ? Status::ok : Status::no_resource;
 }

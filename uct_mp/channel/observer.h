@@ -142,6 +142,9 @@ public:
 // Recovery of an interface, as progress sees it. It offers the other contracts.
 class Observer {
 public:
+    Observer(PathFaults& to_faults, Repeats& to_repeats, WiringControl& to_wiring, PeerNews& to_news,
+             ChannelLife& to_life)
+        : faults(to_faults), repeats(to_repeats), wiring(to_wiring), news(to_news), life(to_life) {}
     virtual ~Observer() = default;
 
     virtual void step() = 0;                     // in each round while Core::alert is set
@@ -156,11 +159,11 @@ public:
     virtual void describe(const Channel& channel, ChannelStatistics& out) const = 0;
     virtual void describe(const Channel& channel, std::vector<PathLook>& out) const = 0; // fills in failures
 
-    PathFaults* faults = nullptr;
-    Repeats* repeats = nullptr;
-    WiringControl* wiring = nullptr;
-    PeerNews* news = nullptr;
-    ChannelLife* life = nullptr;
+    PathFaults& faults;
+    Repeats& repeats;
+    WiringControl& wiring;
+    PeerNews& news;
+    ChannelLife& life;
 };
 
 } // namespace ucx_mp::channel

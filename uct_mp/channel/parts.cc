@@ -56,7 +56,7 @@ void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint
         bytes = std::min(left, segment);
         flags = left > segment ? flag::part | flag::more : flag::part;
         Buffer* const next = core_.large.get();
-        if (!next) return fail_channel(core_, channel, Status::no_memory); // room_for_parts() has checked it
+        if (!next) return mark_failed(core_, channel, Status::no_memory); // room_for_parts() has checked it
         Buffer& buffer = *next;
         std::memcpy(buffer.data() + kHeader, from, bytes);
         core_.sender.compose(channel, buffer, start.path, Kind::am, am_id, kHeader + bytes, flags);
@@ -64,7 +64,7 @@ void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint
             core_.sender.post_message(channel, buffer, *start.queue, start.path, 0);
         } else { // the path has failed with an earlier part: this one goes again with it
             buffer.path = kNoPath;
-            core_.observer->repeats->not_posted(channel);
+            core_.observer->repeats.not_posted(channel);
         }
     }
 }
@@ -114,7 +114,7 @@ void Parts::join_part(Channel& channel, const MessageHeader& header, const std::
     if ((!joining.buffer || total > joining.capacity) && !grow_joined(channel, static_cast<std::uint32_t>(total))) {
         core_.services.say(LogLevel::error, "no memory for a message of %llu bytes of %s: its channel ends",
                            static_cast<unsigned long long>(total), connect::describe(channel.connection).c_str());
-        return fail_channel(core_, channel, Status::no_memory);
+        return mark_failed(core_, channel, Status::no_memory);
     }
     std::memcpy(core_.layout.message(joining.buffer) + kHeader + joining.bytes, payload, bytes);
     joining.bytes = static_cast<std::uint32_t>(total);

@@ -43,25 +43,24 @@ bool Peers::admits(Connection& connection) {
     return core_.admission.may_connect(core_.directory.channel_of(connection), Admission::Side::server);
 }
 
+void Peers::put(Connection& connection, Mail mail) {
+    mail.channel = &core_.directory.channel_of(connection);
+    core_.mail.tell(std::move(mail));
+}
+
 // If the program makes no progress, messages that the peer repeats until they are answered are dropped here.
-bool Peers::mail_is_full() const {
-    return core_.mail.list.size() > 64 + std::size_t{4} * core_.directory.channels.size();
+void Peers::put_if_room(Connection& connection, Mail mail) {
+    if (core_.mail.list.size() <= 64 + std::size_t{4} * core_.directory.channels.size())
+        put(connection, std::move(mail));
 }
 
 void Peers::ended(Connection& connection, const connect::Goodbye& goodbye) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::ended,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .goodbye = goodbye});
+    put_if_room(connection, {.what = Mail::What::ended, .goodbye = goodbye});
 }
 
 void Peers::parted(Connection& connection, connect::Answer answer) {
     core_.directory.channel_of(connection).ending.parted = answer == connect::Answer::lost;
-    core_.mail.tell({.what = Mail::What::parted,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .answer = answer});
+    put(connection, {.what = Mail::What::parted, .answer = answer});
 }
 
 Connection* Peers::find(std::uint64_t peer_uid) {
@@ -95,65 +94,52 @@ unsigned Peers::read_mail() {
         const std::lock_guard lock(core_.services);
         news.swap(core_.mail.list);
     }
-    for (const Mail& m : news) {
-        Channel& channel = *m.channel;
-        switch (m.what) {
-        case Mail::What::established:
-            core_.takeover.establish(channel);
-            core_.observer->life->connected(channel);
-            core_.adaptation.connected(channel);
-            break;
-        case Mail::What::failed:
-            fail_channel(core_, channel, m.status);
-            break;
-        case Mail::What::answered:
-            core_.observer->news->hear_answer(channel, m.answer);
-            break;
-        case Mail::What::path:
-            core_.observer->news->take_news(channel, m.kind, m.news);
-            break;
-        case Mail::What::rails: {
-            const std::lock_guard lock(core_.services);
-            core_.control->take_rails(channel.connection, m.number, m.rails);
-        }
-            core_.observer->news->rails_changed(channel);
-            break;
-        case Mail::What::keys:
-            core_.observer->news->take_keys(channel, m.found, m.keys);
-            break;
-        case Mail::What::wish:
-            core_.observer->wiring->take_wish(channel, m.wish);
-            break;
-        case Mail::What::verdict:
-            core_.observer->wiring->take_verdict(channel, m.number, m.found);
-            break;
-        case Mail::What::ring:
-            core_.rings.take_offer(channel, m.ring);
-            break;
-        case Mail::What::ring_verdict:
-            core_.rings.take_verdict(channel, m.number, m.found, m.until);
-            break;
-        case Mail::What::abandoned:
-            // The peer has given up a connection that it had asked for, and our operations have waited for it. So we
-            // ask now.
-            channel.asked = false;
-            if (channel.usage.waiting) (void)core_.sender.blocked(channel);
-            if (channel.usage.endpoints == 0 && !(channel.gates & gate::failed)) core_.directory.list_ending(channel);
-            break;
-        case Mail::What::ended:
-            core_.endings.take_leave(channel, m.goodbye);
-            break;
-        case Mail::What::parted:
-            core_.endings.parted(channel, m.answer);
-            break;
-        }
-    }
+    for (const Mail& m : news) take(*m.channel, m);
     return static_cast<unsigned>(news.size());
 }
 
-void Peers::established(Connection& connection) {
-    core_.mail.tell({.what = Mail::What::established, .channel = &core_.directory.channel_of(connection)});
+void Peers::take(Channel& channel, const Mail& m) {
+    switch (m.what) {
+    case Mail::What::established:
+        core_.takeover.establish(channel);
+        core_.observer->life.connected(channel);
+        return core_.adaptation.connected(channel);
+    case Mail::What::failed:
+        return mark_failed(core_, channel, m.status);
+    case Mail::What::answered:
+        return core_.observer->news.hear_answer(channel, m.answer);
+    case Mail::What::path:
+        return core_.observer->news.take_news(channel, m.kind, m.news);
+    case Mail::What::rails: {
+        const std::lock_guard lock(core_.services);
+        core_.control->take_rails(channel.connection, m.number, m.rails);
+    }
+        return core_.observer->news.rails_changed(channel);
+    case Mail::What::keys:
+        return core_.observer->news.take_keys(channel, m.found, m.keys);
+    case Mail::What::wish:
+        return core_.observer->wiring.take_wish(channel, m.wish);
+    case Mail::What::verdict:
+        return core_.observer->wiring.take_verdict(channel, m.number, m.found);
+    case Mail::What::ring:
+        return core_.rings.take_offer(channel, m.ring);
+    case Mail::What::ring_verdict:
+        return core_.rings.take_verdict(channel, m.number, m.found, m.until);
+    case Mail::What::abandoned:
+        // The peer has given up a connection that it had asked for, and our operations have waited for it. So we
+        // ask now.
+        channel.asked = false;
+        if (channel.usage.waiting) (void)core_.sender.blocked(channel);
+        if (channel.usage.endpoints == 0 && !(channel.gates & gate::failed)) core_.directory.list_ending(channel);
+        break;
+    case Mail::What::ended:
+        return core_.endings.take_leave(channel, m.goodbye);
+    case Mail::What::parted:
+        return core_.endings.parted(channel, m.answer);
+    }
 }
+
+void Peers::established(Connection& connection) { put(connection, {.what = Mail::What::established}); }
 
 void Peers::failed(Connection& connection, Status status, const char* why) {
     const bool wanted = core_.directory.channel_of(connection).usage.endpoints != 0;
@@ -161,16 +147,13 @@ void Peers::failed(Connection& connection, Status status, const char* why) {
                        connect::describe(connection).c_str(), why);
     // A peer whose control plane is silent is reported like one whose adapter is silent.
     const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
-    core_.mail.tell({.what = Mail::What::failed, .channel = &core_.directory.channel_of(connection), .status = told});
+    put(connection, {.what = Mail::What::failed, .status = told});
 }
 
-void Peers::abandoned(Connection& connection) {
-    core_.mail.tell({.what = Mail::What::abandoned, .channel = &core_.directory.channel_of(connection)});
-}
+void Peers::abandoned(Connection& connection) { put(connection, {.what = Mail::What::abandoned}); }
 
 void Peers::answered(Connection& connection, connect::Answer answer) {
-    core_.mail.tell(
-        {.what = Mail::What::answered, .channel = &core_.directory.channel_of(connection), .answer = answer});
+    put(connection, {.what = Mail::What::answered, .answer = answer});
 }
 
 bool Peers::carries_data(Connection& connection) {
@@ -183,27 +166,17 @@ Connection* Peers::renew(Connection& connection) {
     Channel& channel = core_.directory.channel_of(connection);
     if (channel.self) return nullptr;
     channel.ending.buried = true;
-    core_.mail.tell({.what = Mail::What::failed, .channel = &channel, .status = Status::connection_reset});
+    put(connection, {.what = Mail::What::failed, .status = Status::connection_reset});
     Channel* const next = core_.directory.successor(channel);
     return next ? &next->connection : nullptr;
 }
 
 void Peers::path_news(Connection& connection, connect::NewsKind kind, const connect::PathNews& news) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::path,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .kind = kind,
-                     .news = news});
+    put_if_room(connection, {.what = Mail::What::path, .kind = kind, .news = news});
 }
 
 void Peers::rails_told(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::rails,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .number = number,
-                     .rails = list});
+    put_if_room(connection, {.what = Mail::What::rails, .number = number, .rails = list});
 }
 
 bool Peers::find_keys(std::uint64_t region, verbs::RemoteKeys& out) {
@@ -211,47 +184,23 @@ bool Peers::find_keys(std::uint64_t region, verbs::RemoteKeys& out) {
 }
 
 void Peers::keys_told(connect::Connection& connection, bool found, const verbs::RemoteKeys& told) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::keys,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .keys = told,
-                     .found = found});
+    put_if_room(connection, {.what = Mail::What::keys, .keys = told, .found = found});
 }
 
 void Peers::wished(Connection& connection, const connect::ServiceWish& wish) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::wish,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .wish = wish});
+    put_if_room(connection, {.what = Mail::What::wish, .wish = wish});
 }
 
 void Peers::wish_answered(Connection& connection, std::uint32_t number, bool taken) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::verdict,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .number = number,
-                     .found = taken});
+    put_if_room(connection, {.what = Mail::What::verdict, .number = number, .found = taken});
 }
 
 void Peers::ring_offered(Connection& connection, const connect::RingOffer& offer) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::ring,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .ring = offer});
+    put_if_room(connection, {.what = Mail::What::ring, .ring = offer});
 }
 
 void Peers::ring_answered(Connection& connection, std::uint32_t number, bool taken, std::uint32_t until) {
-    if (mail_is_full()) return;
-    core_.mail.tell({.what = Mail::What::ring_verdict,
-                     .channel = &core_.directory.channel_of(connection),
-                     .status = Status::ok,
-                     .number = number,
-                     .found = taken,
-                     .until = until});
+    put_if_room(connection, {.what = Mail::What::ring_verdict, .number = number, .found = taken, .until = until});
 }
 
 std::string Peers::misfit(const connect::Terms& theirs) { return channel::misfit(core_, theirs); }

@@ -44,7 +44,9 @@ public:
     unsigned read_mail(); // returns how many letters there were
 
 private:
-    [[nodiscard]] bool mail_is_full() const; // with the lock held; messages that the peer repeats are then dropped
+    void put(connect::Connection& connection, Mail mail);         // with the lock held
+    void put_if_room(connect::Connection& connection, Mail mail); // what the peer repeats
+    void take(Channel& channel, const Mail& m);                   // without the lock
     Core& core_;
 };
 

@@ -24,18 +24,18 @@ Progress::Progress(Core& core, const Config& config)
 unsigned Interface::progress() { return core_->progress.round<false>(); }
 unsigned Interface::progress_and_leave() { return core_->progress.round<true>(); }
 
-template <bool leaves> unsigned Progress::round() {
+template <bool marked> unsigned Progress::round() {
     if (core_.aside) [[unlikely]]
-        return hand_out_and_step<leaves>();
-    return step<leaves>();
+        return hand_out_and_step<marked>();
+    return step<marked>();
 }
 
-template <bool leaves> unsigned Progress::hand_out_and_step() {
+template <bool marked> unsigned Progress::hand_out_and_step() {
     const unsigned handed_out = beside.hand_out(); // before anything else is polled
-    return handed_out + step<leaves>();
+    return handed_out + step<marked>();
 }
 
-template <bool leaves> unsigned Progress::step() {
+template <bool marked> unsigned Progress::step() {
     const bool look = core_.alert; // recovery waits until all queues have been looked at
     const bool all = (++rounds_ & silent_mask_) == 0 || look;
     const unsigned n =
@@ -44,10 +44,10 @@ template <bool leaves> unsigned Progress::step() {
     if (--until_control_ == 0 || look || core_.due || core_.alert || core_.recovery_steps ||
         core_.attention.load(std::memory_order_relaxed)) {
         const unsigned all_found = serve(n, look);
-        if constexpr (leaves) mp_turn_leave(&beside.turn);
+        if constexpr (marked) mp_turn_leave(&beside.turn);
         return all_found;
     }
-    if constexpr (leaves) mp_turn_leave(&beside.turn);
+    if constexpr (marked) mp_turn_leave(&beside.turn);
     return n;
 }
 

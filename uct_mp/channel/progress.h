@@ -21,9 +21,9 @@ public:
 
     // -- Operations
     // Returns how many things have happened: completions, messages, steps of recovery and so on.
-    // round(): what turns have kept is handed out first. `leaves`: the program's turn (Beside::turn) ends with it.
-    template <bool leaves = false> unsigned step();
-    template <bool leaves> unsigned round();
+    // round(): what turns have kept is handed out first. `marked`: the program's turn (Beside::turn) ends with it.
+    template <bool marked = false> unsigned step();
+    template <bool marked> unsigned round();
     // Maps the adapters' clocks to the host's, if it is time to.
     void calibrate();
 
@@ -33,7 +33,7 @@ public:
 private:
     // `found`: completions that this round has found at the adapters. Both return how many things have happened. They
     // are not inlined, so that the usual step saves no registers for them.
-    template <bool leaves> [[gnu::noinline]] unsigned hand_out_and_step();
+    template <bool marked> [[gnu::noinline]] unsigned hand_out_and_step();
     [[gnu::noinline]] unsigned poll_several(bool all);           // all: also adapters that have been silent
     [[gnu::noinline]] unsigned serve(unsigned found, bool look); // everything but the adapters
     unsigned attend(unsigned found);                             // the control plane, mail, events, watchdogs

@@ -180,7 +180,7 @@ void Mover::pull(Channel& channel, bool read) {
                 continue;
             }
             if (work->kind == WorkKind::replayed_put) {
-                if (!core_.observer->repeats->place_puts_again(channel, *work, chunk)) {
+                if (!core_.observer->repeats.place_puts_again(channel, *work, chunk)) {
                     enlist_once(core_, core_.lists.pulls, channel, channel.moving.pull_due);
                     return;
                 }

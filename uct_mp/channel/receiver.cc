@@ -183,7 +183,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     case Kind::path_up: {
         PathUpBody body;
         std::memcpy(&body, message + kHeader, sizeof body);
-        core_.observer->news->take_path_up(channel, header.path, body.life);
+        core_.observer->news.take_path_up(channel, header.path, body.life);
         break;
     }
     default:
@@ -258,7 +258,7 @@ void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* fr
         if (!stored) {
             core_.services.say(LogLevel::error, "no memory for a message of %s that came early: its channel ends",
                                connect::describe(channel.connection).c_str());
-            fail_channel(core_, channel, Status::no_memory);
+            mark_failed(core_, channel, Status::no_memory);
             return;
         }
         const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(stored));

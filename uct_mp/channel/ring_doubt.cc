@@ -58,7 +58,7 @@ void Rings::seek_lost(Channel& channel) {
             later = true;
         }
     }
-    if (lost) core_.observer->repeats->send_again(channel);
+    if (lost) core_.observer->repeats.send_again(channel);
     if (!later) return;
     core_.epochs.push(channel); // makes requests complete that asked for no completion
     seek_lost_later(channel);

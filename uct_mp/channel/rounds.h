@@ -18,7 +18,7 @@ class Channel;
 // Channels that the next round of progress has something to do for. Any part may list one (enlist_once), and need not
 // know which part does it.
 struct Lists {
-    std::vector<Channel*> failed;     // fail_channel(): everything outstanding ends
+    std::vector<Channel*> failed;     // mark_failed(): everything outstanding ends
     std::vector<Channel*> told_later; // failed and ended, with something still posted or to be told
     std::vector<Channel*> pushes;     // Epochs::push() has found no room, or is to be called
     std::vector<Channel*> read_backs; // some have found no room, or were lost
@@ -44,7 +44,6 @@ struct Rounds {
 
     // True: all that had come when `looks` was `since` has been handled. A look that had begun before does not count.
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
-    // Adds a descriptor to event_fd.
     void watch_descriptor(int fd) const {
         epoll_event event{EPOLLIN, {}};
         (void)epoll_ctl(event_fd, EPOLL_CTL_ADD, fd, &event);

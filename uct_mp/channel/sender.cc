@@ -1,4 +1,3 @@
-#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -272,10 +271,10 @@ Status Sender::am_short_any(Channel& channel, std::uint8_t id, std::uint64_t hea
                                                         ShortMessage{header, payload, length}));
 }
 
-template <bool tagged, bool leaves> Status
+template <bool tagged, bool marked> Status
 Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length) {
     Core& m = *channel.core;
-    return left<leaves>(m, status_of(m.sender.active_message_lane<Fits::yes, tagged>(
+    return left<marked>(m, status_of(m.sender.active_message_lane<Fits::yes, tagged>(
                                channel, m.small, id, ShortMessage{header, payload, length}, [=, &channel] {
                                    return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length));
                                })));

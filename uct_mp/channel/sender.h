@@ -53,8 +53,8 @@ public:
                                                   unsigned length);
     [[gnu::noinline]] static Status am_short_unusual(Channel&, std::uint8_t id, std::uint64_t header,
                                                      const void* payload, unsigned length);
-    // `leaves`: at the end of the call, so that this one may be its tail.
-    template <bool tagged, bool leaves> [[gnu::noinline]] static Status
+    // `marked`: leaves at the end of the call, so that this one may be its tail.
+    template <bool tagged, bool marked> [[gnu::noinline]] static Status
     am_short_lane(Channel&, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
     [[gnu::noinline]] static Status am_short_ring(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
                                                   unsigned length);

@@ -160,38 +160,4 @@ struct InterfaceStatistics {
 // DC: the initiators that could be made, over all rails; an adapter may grant fewer than are configured. RC: 0.
 [[nodiscard]] std::size_t count_initiators(Interface& of);
 
-[[nodiscard]] inline const char* state_name(connect::State state) {
-    switch (state) {
-    case connect::State::closed:
-        return "closed";
-    case connect::State::requesting:
-        return "requesting";
-    case connect::State::confirming:
-        return "confirming";
-    case connect::State::accepting:
-        return "accepting";
-    case connect::State::established:
-        return "established";
-    case connect::State::failed:
-        return "failed";
-    }
-    return "?";
-}
-
-[[nodiscard]] inline const char* state_name(schedule::PathState state) {
-    switch (state) {
-    case schedule::PathState::up:
-        return "up";
-    case schedule::PathState::suspect:
-        return "suspect";
-    case schedule::PathState::down:
-        return "down";
-    case schedule::PathState::probing:
-        return "probing";
-    case schedule::PathState::recovering:
-        return "recovering";
-    }
-    return "?";
-}
-
 } // namespace ucx_mp::channel

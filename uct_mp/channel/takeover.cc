@@ -60,7 +60,7 @@ void Takeover::establish(Channel& channel) {
     core_.rounds.provide_due = true;
     core_.due |= due::lists;
     core_.admission.connected(channel);
-    core_.observer->life->established(channel);
+    core_.observer->life.established(channel);
     core_.services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
                        static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.wiring.places},
                        unsigned{connection.absent},
@@ -93,7 +93,7 @@ void Takeover::connect_self(Channel& channel) {
     for (const verbs::Rail& rail : core_.rails) {
         const auto i = static_cast<std::uint8_t>(rail.index);
         for (const path::Kind kind : {path::Kind::rc, path::Kind::dc})
-            if (path::has(core_.kinds, kind) && (kind == path::Kind::dc || !core_.rc_on_demand()) &&
+            if (path::has(core_.kinds, kind) && (kind == path::Kind::dc || !core_.config.rc_on_demand()) &&
                 (rail.active || !any_active))
                 connection.paths.push_back({.client_rail = i, .server_rail = i, .kind = kind});
     }
@@ -118,7 +118,7 @@ void Takeover::connect_self(Channel& channel) {
         core_.services.say(channel.usage.endpoints ? LogLevel::error : LogLevel::info,
                            "cannot connect to %s: loop-back queue pairs can't be made",
                            connect::describe(connection).c_str());
-        fail_channel(core_, channel, status);
+        mark_failed(core_, channel, status);
         return;
     }
     connection.state = connect::State::established;

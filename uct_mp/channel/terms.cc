@@ -55,9 +55,9 @@ std::string misfit(const Core& core, const connect::Terms& theirs) {
     const connect::Terms ours = own_terms(core);
     // Without feature::kinds the peer sends as if we had only the transport's own kind of paths: with tags for mp_dc,
     // without for mp_rc.
-    const path::Kind usual = core.config.transport == connect::Transport::dc ? path::Kind::dc : path::Kind::rc;
+    const path::Kinds named = core.config.named_kinds();
     if (!(theirs.features & connect::feature::kinds) &&
-        (!path::has(core.kinds, usual) || core.has_targets() != (usual == path::Kind::dc)))
+        ((core.kinds & named) == path::Kinds::none || core.has_targets() != path::has(named, path::Kind::dc)))
         return "it does not know paths of several kinds";
     if (theirs.segment == ours.segment) return {};
     const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };

@@ -1,6 +1,5 @@
 #include "uct_mp/channel/works.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -18,7 +17,7 @@ bool Works::finish_unusual(Channel& channel, Work& work) {
     } else if (work.kind == WorkKind::read_back) {
         return finish_read_back(channel, work);
     } else {
-        if (work.kind >= WorkKind::replayed_put) core_.observer->repeats->finish_replayed(channel, work);
+        if (work.kind >= WorkKind::replayed_put) core_.observer->repeats.finish_replayed(channel, work);
         return true;
     }
     --channel.moving.gets_open;

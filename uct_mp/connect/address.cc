@@ -98,7 +98,7 @@ bool unpack(const void* in, InterfaceAddress& out) {
     std::memcpy(&head, at, sizeof head);
     at += sizeof head;
     if (head.count < 1 || head.count > kMaxControlAddresses) return false;
-    if (head.transport != std::uint8_t(Transport::rc) && head.transport != std::uint8_t(Transport::dc)) return false;
+    if (!is_transport(head.transport)) return false;
     if (head.min_version > head.max_version || head.uid == 0) return false;
     InterfaceAddress address{.min_version = head.min_version,
                              .max_version = head.max_version,
@@ -164,10 +164,9 @@ std::string version_misfit(const InterfaceAddress& address, std::uint8_t min, st
            ": libuct_mp.so is too old " + (here ? "here" : "there");
 }
 
-bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport,
-               std::uint8_t min, std::uint8_t max) {
-    if (address.transport != transport) return false;
-    if (!version_misfit(address, min, max).empty()) return false;
+bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, const InterfaceAddress& own) {
+    if (!own.meets(address.transport)) return false;
+    if (!version_misfit(address, own.min_version, own.max_version).empty()) return false;
     return std::ranges::any_of(rails, [&](const verbs::Rail& rail) {
         return std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
             return (rail.active && reach(rail.subnet_prefix, rail.gid, c, true)) ||

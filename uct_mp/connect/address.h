@@ -33,6 +33,14 @@ inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresse
 inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id
 
 enum class Transport : std::uint8_t { rc = 1, dc = 2 };
+[[nodiscard]] constexpr bool is_transport(std::uint8_t t) {
+    return t == std::uint8_t(Transport::rc) || t == std::uint8_t(Transport::dc);
+}
+[[nodiscard]] constexpr const char* name(Transport transport) { return transport == Transport::dc ? "mp_dc" : "mp_rc"; }
+// How the names of its variables begin.
+[[nodiscard]] constexpr const char* variable_prefix(Transport transport) {
+    return transport == Transport::dc ? "UCX_MP_DC_" : "UCX_MP_RC_";
+}
 
 struct ControlAddress {
     std::uint16_t lid = 0;       // 0: not to be used
@@ -55,6 +63,7 @@ struct InterfaceAddress {
     std::uint32_t q_key = 0;
     std::uint8_t count = 0;
     ControlAddress control[kMaxControlAddresses];
+    [[nodiscard]] bool meets(Transport other) const { return other == transport; } // else neither connects
 };
 
 [[nodiscard]] std::size_t packed_size(const ControlAddress& entry);
@@ -71,9 +80,9 @@ void pack(const InterfaceAddress& address, void* out); // packed_size bytes
 // is down keeps its subnet; RoCE may be routed anywhere. `ethernet`, `active`: our rail.
 [[nodiscard]] bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAddress& to);
 // Whether some control address can be reached from one of our rails, now or when their
-// ports are active, and the transports and versions fit; `min` and `max` are ours.
-[[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport,
-                             std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);
+// ports are active, and the transports and versions fit.
+[[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails,
+                             const InterfaceAddress& own);
 // If their versions and ours (`min` to `max`) have none in common:
 // a line that says which, and which side is too old. Else empty.
 [[nodiscard]] std::string version_misfit(const InterfaceAddress& address, std::uint8_t min, std::uint8_t max);

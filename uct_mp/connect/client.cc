@@ -77,8 +77,7 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
     const InterfaceAddress &p = c.peer, &a = plane_.identity.address;
     if (const std::string misfit = version_misfit(p, a.min_version, a.max_version); !misfit.empty())
         return because(Status::unsupported, misfit);
-    if (p.transport != plane_.config.transport)
-        return because(Status::unsupported, connect::name(wire::Reason::transport));
+    if (!a.meets(p.transport)) return because(Status::unsupported, connect::name(wire::Reason::transport));
     // Ports come back: until then requests are repeated in vain, as in a partition.
     if (!c.parked && !plane_.outbox.route(c, 0) && !plane_.outbox.may_come(c))
         return because(Status::unreachable, "no working rail of ours is in the subnet of one of its rails");
@@ -88,9 +87,9 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
 void Client::say_waiting(const Connection& c) {
     if (said_ || c.parked) return;
     said_ = true;
-    plane_.services.say(LogLevel::warn, "mp: %s %s: waiting, %s at most (UCX_MP_%s_CONNECT_TIMEOUT)",
+    plane_.services.say(LogLevel::warn, "mp: %s %s: waiting, %s at most (%sCONNECT_TIMEOUT)",
                         plane_.outbox.route(c, 0) ? "no answer from" : "no active port leads to", describe(c).c_str(),
-                        seconds(plane_.config.timeout).c_str(), plane_.config.transport == Transport::dc ? "DC" : "RC");
+                        seconds(plane_.config.timeout).c_str(), variable_prefix(plane_.identity.address.transport));
 }
 
 void Client::give_up(Connection& c) {
@@ -204,12 +203,12 @@ void Client::on_reply(const Target& way_back, const Message& m) {
         plane_.states.fail(*c, Status::unsupported, why);
         return;
     }
-    const path::Kinds kinds = kinds_of(plane_.config.terms, plane_.config.transport) & kinds_of(m.terms, m.transport);
+    const path::Kinds kinds = plane_.identity.common_kinds(m);
     if (!std::ranges::all_of(m.paths, [&](const path::PathSpec& p) { return path::has(kinds, p.kind); })) {
         ++plane_.counters.dropped;
         return;
     }
-    const bool knows = (plane_.config.terms.features & feature::on_demand) && plane_.config.transport == Transport::dc;
+    const bool knows = (plane_.config.terms.features & feature::on_demand) && kinds == path::Kinds::both;
     if (!knows && std::ranges::any_of(m.paths, &path::PathSpec::on_demand)) {
         ++plane_.counters.dropped;
         return;

@@ -8,7 +8,6 @@ namespace ucx_mp::connect {
 
 struct Plane;
 
-// Whether uid and cookie of the sender are that peer's.
 [[nodiscard]] inline bool known_as(const Connection& c, const Message& m) {
     return c.peer.uid == m.sender_uid && c.peer.cookie == m.sender_cookie;
 }

@@ -63,6 +63,7 @@ enum class State : std::uint8_t {
     established, // data may flow in both directions
     failed,      // refused or timed out: says so once, then stays
 };
+[[nodiscard]] const char* name(State state);
 
 // The result of a question whether a peer lives.
 enum class Answer : std::uint8_t {
@@ -373,13 +374,12 @@ struct ControlConfig {
     path::PathConfig paths;
     Nanos retry = 5'000'000; // first repetition; doubles up to max_retry
     Nanos max_retry = 200'000'000;
-    Nanos timeout = 60'000'000'000;    // request to established; then failed(timed_out)
-    std::uint32_t receive_depth = 256; // per rail: storms
-    std::uint32_t send_depth = 64;
-    std::uint64_t dc_key = 0;                // of our DC targets
-    path::TargetNumbers dct_numbers;         // ours; empty: none
-    Terms terms{.features = feature::known}; // ours; dc_tag: each connection has its own
-    std::vector<verbs::Rail> rails;          // their present properties; empty: those when the devices were opened
+    Nanos timeout = 60'000'000'000;                     // request to established; then failed(timed_out)
+    std::uint32_t receive_depth = 256, send_depth = 64; // per rail: storms
+    std::uint64_t dc_key = 0;                           // of our DC targets
+    path::TargetNumbers dct_numbers;                    // ours; empty: none
+    Terms terms{.features = feature::known};            // ours; dc_tag: each connection has its own
+    std::vector<verbs::Rail> rails; // their present properties; empty: those when the devices were opened
     std::uint8_t service_level = 0;
     // 0: uid, cookie, Q_Key and packet numbers are random (getrandom). Else they follow from it, so that simulations
     // are repeatable; every interface needs another one.

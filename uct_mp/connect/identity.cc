@@ -114,6 +114,10 @@ void Identity::take_terms(Connection& c, const Message& m) const {
     c.names = read_names(m.tail);
 }
 
+path::Kinds Identity::common_kinds(const Message& m) const {
+    return kinds_of(plane_.config.terms, address.transport) & kinds_of(m.terms, m.transport);
+}
+
 std::uint32_t Identity::next_transaction() { return newest_transaction = next_number(newest_transaction); }
 
 std::uint64_t Identity::random() {

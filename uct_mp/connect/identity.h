@@ -25,6 +25,8 @@ public:
 
     [[nodiscard]] Terms terms_for(const Connection& c) const; // ours
     void take_terms(Connection& c, const Message& m) const;   // takes the peer's
+    // Kinds of paths that both sides have.
+    [[nodiscard]] path::Kinds common_kinds(const Message& m) const;
 
     [[nodiscard]] std::uint32_t random_psn(); // 24 bits
     [[nodiscard]] std::uint64_t random_tag(); // not 0; tells nothing of others

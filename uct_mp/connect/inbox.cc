@@ -15,7 +15,7 @@ void Inbox::arrived(const Target& from, std::span<const std::uint8_t> datagram) 
     }
     Target way_back = from;
     way_back.q_key = m.sender_q_key;
-    if (parsed == Parse::version || (m.transport != plane_.config.transport && m.kind != wire::Kind::refuse)) {
+    if (parsed == Parse::version || (!own.meets(m.transport) && m.kind != wire::Kind::refuse)) {
         ++plane_.counters.dropped;
         // Only a request is worth an answer: the other kinds follow one that was understood.
         if (m.kind == wire::Kind::request)
@@ -29,59 +29,43 @@ void Inbox::arrived(const Target& from, std::span<const std::uint8_t> datagram) 
 void Inbox::dispatch(const Target& way_back, const Message& m) {
     switch (m.kind) {
     case wire::Kind::request:
-        plane_.server.on_request(way_back, m);
-        break;
+        return plane_.server.on_request(way_back, m);
     case wire::Kind::reply:
-        plane_.client.on_reply(way_back, m);
-        break;
+        return plane_.client.on_reply(way_back, m);
     case wire::Kind::confirm:
-        plane_.server.on_confirm(way_back, m);
-        break;
+        return plane_.server.on_confirm(way_back, m);
     case wire::Kind::ready:
-        plane_.client.on_ready(m);
-        break;
+        return plane_.client.on_ready(m);
     case wire::Kind::refuse:
-        on_refuse(m);
-        break;
+        return on_refuse(m);
     case wire::Kind::ping:
-        plane_.questions.on_ping(way_back, m);
-        break;
+        return plane_.questions.on_ping(way_back, m);
     case wire::Kind::pong:
-        plane_.questions.on_pong(m);
-        break;
+        return plane_.questions.on_pong(m);
     case wire::Kind::path_down:
     case wire::Kind::path_open:
     case wire::Kind::path_opened:
     case wire::Kind::path_probe:
     case wire::Kind::path_probed:
-        plane_.path_messages.on_path_news(way_back, m);
-        break;
+        return plane_.path_messages.on_path_news(way_back, m);
     case wire::Kind::rails:
-        plane_.rail_lists.on_rails(way_back, m);
-        break;
+        return plane_.rail_lists.on_rails(way_back, m);
     case wire::Kind::rails_known:
-        plane_.rail_lists.on_rails_known(m);
-        break;
+        return plane_.rail_lists.on_rails_known(m);
     case wire::Kind::keys:
-        plane_.key_messages.on_keys(way_back, m);
-        break;
+        return plane_.key_messages.on_keys(way_back, m);
     case wire::Kind::keys_told:
-        plane_.key_messages.on_keys_told(m);
-        break;
+        return plane_.key_messages.on_keys_told(m);
     case wire::Kind::service:
     case wire::Kind::service_known:
-        plane_.wishes.on_wish(m);
-        break;
+        return plane_.wishes.on_wish(m);
     case wire::Kind::ring:
     case wire::Kind::ring_known:
-        plane_.wishes.on_ring(m);
-        break;
+        return plane_.wishes.on_ring(m);
     case wire::Kind::ended:
-        plane_.goodbyes.on_ended(way_back, m);
-        break;
+        return plane_.goodbyes.on_ended(way_back, m);
     case wire::Kind::ended_known:
-        plane_.goodbyes.on_ended_known(m);
-        break;
+        return plane_.goodbyes.on_ended_known(m);
     }
 }
 

@@ -53,11 +53,6 @@ struct Message {
     std::vector<std::uint8_t> tail; // request, reply: parts (wire::Part), unchanged
 };
 
-// The kind of path that a transport is named after.
-[[nodiscard]] constexpr path::Kind path_kind_of(Transport transport) {
-    return transport == Transport::dc ? path::Kind::dc : path::Kind::rc;
-}
-
 enum class Parse : std::uint8_t {
     ok,
     malformed, // not a message, or some value is out of range

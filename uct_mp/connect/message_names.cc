@@ -1,82 +1,42 @@
 // Kinds of messages and reasons of refusals, for people.
+#include <iterator>
+
 #include "uct_mp/connect/message.h"
 
 namespace ucx_mp::connect {
 
-using wire::Kind;
+namespace {
+template <std::size_t count> const char* at(const char* const (&names)[count], unsigned i) {
+    return i < count ? names[i] : "?";
+}
+} // namespace
 
 const char* name(wire::Kind kind) {
-    switch (kind) {
-    case Kind::request:
-        return "request";
-    case Kind::reply:
-        return "reply";
-    case Kind::confirm:
-        return "confirm";
-    case Kind::ready:
-        return "ready";
-    case Kind::refuse:
-        return "refuse";
-    case Kind::path_down:
-        return "path_down";
-    case Kind::path_open:
-        return "path_open";
-    case Kind::path_opened:
-        return "path_opened";
-    case Kind::path_probe:
-        return "path_probe";
-    case Kind::path_probed:
-        return "path_probed";
-    case Kind::rails:
-        return "rails";
-    case Kind::rails_known:
-        return "rails_known";
-    case Kind::service:
-        return "service";
-    case Kind::service_known:
-        return "service_known";
-    case Kind::ring:
-        return "ring";
-    case Kind::ring_known:
-        return "ring_known";
-    case Kind::keys:
-        return "keys";
-    case Kind::keys_told:
-        return "keys_told";
-    case Kind::ended:
-        return "ended";
-    case Kind::ended_known:
-        return "ended_known";
-    case Kind::ping:
-        return "ping";
-    case Kind::pong:
-        return "pong";
-    }
-    return "?";
+    constexpr const char* kHandshake[] = {"request", "reply", "confirm", "ready", "refuse"};
+    constexpr const char* kLater[] = {"ping",       "pong",        "path_down",   "path_open",   "path_opened",
+                                      "path_probe", "path_probed", "rails",       "rails_known", "keys",
+                                      "keys_told",  "ended",       "ended_known", "service",     "service_known",
+                                      "ring",       "ring_known"};
+    constexpr unsigned kFirst = unsigned(wire::Kind::request), kFirstLater = unsigned(wire::Kind::ping);
+    static_assert(kFirst + std::size(kHandshake) == unsigned(wire::Kind::refuse) + 1 &&
+                  kFirstLater + std::size(kLater) == unsigned(wire::Kind::ring_known) + 1);
+    const auto number = unsigned(kind);
+    return number < kFirstLater ? at(kHandshake, number - kFirst) : at(kLater, number - kFirstLater);
 }
 
 const char* name(wire::Reason reason) {
-    switch (reason) {
-    case wire::Reason::version:
-        return "it speaks other versions of the handshake";
-    case wire::Reason::transport:
-        return "it uses the other transport (mp_rc, mp_dc)";
-    case wire::Reason::unreachable:
-        return "it has no rail in a subnet of ours";
-    case wire::Reason::limits:
-        return "it accepts no more connections";
-    case wire::Reason::resources:
-        return "it could not make its queue pairs";
-    case wire::Reason::settled:
-        return "it holds an older connection with us";
-    case wire::Reason::unknown:
-        return "it has given up this handshake";
-    case wire::Reason::terms:
-        return "its SEG_SIZE and TX_WINDOW and ours do not go together (its log names them)";
-    case wire::Reason::closing:
-        return "it closes";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"it speaks other versions of the handshake",
+                                      "it uses the other transport (mp_rc, mp_dc)",
+                                      "it has no rail in a subnet of ours",
+                                      "it accepts no more connections",
+                                      "it could not make its queue pairs",
+                                      "it holds an older connection with us",
+                                      "it has given up this handshake",
+                                      "its SEG_SIZE and TX_WINDOW and ours do not go together (its log names them)",
+                                      "it closes"};
+    constexpr unsigned kFirst = unsigned(wire::Reason::version);
+    static_assert(kFirst + std::size(kNames) == unsigned(wire::Reason::closing) + 1);
+    return at(kNames, unsigned(reason) - kFirst);
 }
 
 } // namespace ucx_mp::connect

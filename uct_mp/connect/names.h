@@ -28,7 +28,6 @@ struct Names {
     bool operator==(const Names&) const = default;
 };
 
-// The names of rails, as in Names::ports.
 [[nodiscard]] std::string port_names(std::span<const verbs::Rail> rails);
 
 // As parts of a tail, host and rank first, as far as they fit into `room` bytes.

@@ -20,7 +20,7 @@ Message Outbox::message(wire::Kind kind, std::uint64_t cookie, std::uint32_t tra
     m.transaction = transaction;
     m.min_version = own.min_version;
     m.max_version = own.max_version;
-    m.transport = plane_.config.transport;
+    m.transport = own.transport;
     m.reserved = plane_.config.reserved;
     return m;
 }

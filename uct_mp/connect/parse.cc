@@ -37,7 +37,6 @@ private:
     std::span<const std::uint8_t> left_;
 };
 
-bool valid_transport(std::uint8_t t) { return t == std::uint8_t(Transport::rc) || t == std::uint8_t(Transport::dc); }
 bool valid_qpn(std::uint32_t n) { return n >= 2 && n <= k24Bits; } // 0 and 1 are the subnet manager's and the GSI's
 
 bool read_rails(Reader& in, unsigned count, Message& out) {
@@ -336,6 +335,52 @@ bool read_pong(Reader& in, Message& out) {
     return true;
 }
 
+bool read_body(Kind kind, Reader& in, std::span<const path::RemoteRail> own_rails, Message& out) {
+    switch (kind) {
+    case Kind::request:
+        return read_request(in, out);
+    case Kind::reply:
+        return read_reply(in, own_rails, out);
+    case Kind::confirm:
+        return read_confirm(in, out);
+    case Kind::ready:
+        return read_ready(in, out);
+    case Kind::refuse:
+        return read_refuse(in, out);
+    case Kind::path_down:
+    case Kind::path_open:
+    case Kind::path_opened:
+    case Kind::path_probe:
+    case Kind::path_probed:
+        return read_news(in, out);
+    case Kind::rails:
+        return read_rails_list(in, out);
+    case Kind::rails_known:
+        return read_rails_known(in, out);
+    case Kind::keys:
+        return read_keys(in, out);
+    case Kind::keys_told:
+        return read_keys_told(in, out);
+    case Kind::service:
+        return read_service(in, out);
+    case Kind::service_known:
+        return read_service_known(in, out);
+    case Kind::ring:
+        return read_ring(in, out);
+    case Kind::ring_known:
+        return read_ring_known(in, out);
+    case Kind::ended:
+        return read_ended(in, out);
+    case Kind::ended_known:
+        return read_ended_known(in, out);
+    case Kind::ping:
+        return read_ping(in, out);
+    case Kind::pong:
+        return read_pong(in, out);
+    }
+    return false;
+}
+
 } // namespace
 
 Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails, Message& out,
@@ -346,7 +391,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     if (h.min_version > h.max_version || h.version < h.min_version || h.version > h.max_version)
         return Parse::malformed;
     if (h.sender_uid == 0 || h.transaction == 0) return Parse::malformed;
-    if (!valid_transport(h.transport)) return Parse::malformed;
+    if (!is_transport(h.transport)) return Parse::malformed;
     const auto kind = Kind(h.kind);
     out = Message{.version = h.version,
                   .kind = kind,
@@ -380,68 +425,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     }
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
     if (wants_answer(kind) && out.nonce == 0) return Parse::malformed;
-    bool good = false;
-    switch (kind) {
-    case Kind::request:
-        good = read_request(in, out);
-        break;
-    case Kind::reply:
-        good = read_reply(in, own_rails, out);
-        break;
-    case Kind::confirm:
-        good = read_confirm(in, out);
-        break;
-    case Kind::ready:
-        good = read_ready(in, out);
-        break;
-    case Kind::refuse:
-        good = read_refuse(in, out);
-        break;
-    case Kind::path_down:
-    case Kind::path_open:
-    case Kind::path_opened:
-    case Kind::path_probe:
-    case Kind::path_probed:
-        good = read_news(in, out);
-        break;
-    case Kind::rails:
-        good = read_rails_list(in, out);
-        break;
-    case Kind::rails_known:
-        good = read_rails_known(in, out);
-        break;
-    case Kind::keys:
-        good = read_keys(in, out);
-        break;
-    case Kind::keys_told:
-        good = read_keys_told(in, out);
-        break;
-    case Kind::service:
-        good = read_service(in, out);
-        break;
-    case Kind::service_known:
-        good = read_service_known(in, out);
-        break;
-    case Kind::ring:
-        good = read_ring(in, out);
-        break;
-    case Kind::ring_known:
-        good = read_ring_known(in, out);
-        break;
-    case Kind::ended:
-        good = read_ended(in, out);
-        break;
-    case Kind::ended_known:
-        good = read_ended_known(in, out);
-        break;
-    case Kind::ping:
-        good = read_ping(in, out);
-        break;
-    case Kind::pong:
-        good = read_pong(in, out);
-        break;
-    }
-    return good && in.left() == 0 ? Parse::ok : Parse::malformed;
+    return read_body(kind, in, own_rails, out) && in.left() == 0 ? Parse::ok : Parse::malformed;
 }
 
 } // namespace ucx_mp::connect

@@ -1,7 +1,6 @@
 #include "uct_mp/connect/server.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cinttypes>
 
 #include "uct_mp/connect/plane.h"
@@ -25,7 +24,7 @@ std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent)
     const std::size_t fixed = wire::reply_size(own.size(), gids(own), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
-    const path::Kinds kinds = kinds_of(plane_.config.terms, plane_.config.transport) & kinds_of(m.terms, m.transport);
+    const path::Kinds kinds = plane_.identity.common_kinds(m);
     const path::PathConfig& config = plane_.config.paths;
     // All paths are DC, with places for RC. A side that does not know such places has DC alone.
     const bool on_demand = config.rc_on_demand && kinds == path::Kinds::both;

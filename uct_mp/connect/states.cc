@@ -1,7 +1,7 @@
 #include "uct_mp/connect/states.h"
 
-#include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <utility>
 
 #include "uct_mp/connect/plane.h"
@@ -31,21 +31,9 @@ namespace {
 } // namespace
 
 const char* name(State state) {
-    switch (state) {
-    case State::closed:
-        return "closed";
-    case State::requesting:
-        return "requesting";
-    case State::confirming:
-        return "confirming";
-    case State::accepting:
-        return "accepting";
-    case State::established:
-        return "established";
-    case State::failed:
-        return "failed";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"closed", "requesting", "confirming", "accepting", "established", "failed"};
+    static_assert(std::size(kNames) == unsigned(State::failed) + 1);
+    return kNames[unsigned(state)];
 }
 
 void States::set(Connection& c, State to, const char* why) {

@@ -9,7 +9,6 @@
 
 namespace ucx_mp::connect {
 
-[[nodiscard]] const char* name(State state);
 [[nodiscard]] constexpr bool is_under_way(State s) { // whether a handshake is
     return s == State::requesting || s == State::confirming || s == State::accepting;
 }

@@ -56,11 +56,15 @@ struct Goodbye {
     std::uint16_t number = 0;    // of the question
 };
 
+// The kind of path that a transport is named after.
+[[nodiscard]] constexpr path::Kind path_kind_of(Transport transport) {
+    return transport == Transport::dc ? path::Kind::dc : path::Kind::rc;
+}
 // The kinds of paths of a sender whose messages say that it is of `transport`.
 [[nodiscard]] constexpr path::Kinds kinds_of(const Terms& terms, Transport transport) {
     const path::Kinds told = terms.features & feature::kinds ? terms.kinds & path::Kinds::both : path::Kinds::none;
     if (told != path::Kinds::none) return told;
-    return transport == Transport::dc ? path::Kinds::dc : path::Kinds::rc;
+    return path::only(path_kind_of(transport));
 }
 
 } // namespace ucx_mp::connect

@@ -43,7 +43,6 @@ struct RingShape {
     friend bool operator==(const RingShape&, const RingShape&) = default;
 };
 
-// The bytes written for a message of `length` bytes.
 [[nodiscard]] constexpr std::uint32_t ring_bytes(std::uint32_t length) { return ((length + 7) & ~7u) + kRingTail; }
 
 // Writes the tail behind the message, where there is room for ring_bytes(length) in all. Returns these.

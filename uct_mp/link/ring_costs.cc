@@ -27,7 +27,7 @@ class Bench {
 public:
     Bench(const verbs::DeviceSet& devices, const verbs::Rail& rail, const RingShape& shape,
           const std::atomic<bool>* stop)
-        : devices_(devices), device_(devices.device_of(rail)), rail_(rail), shape_(shape), stop_(stop) {}
+        : device_(devices.device_of(rail)), rail_(rail), shape_(shape), stop_(stop) {}
 
     bool run(RingCosts& out) {
         if (!open()) return false;
@@ -171,7 +171,6 @@ private:
         return found ? 0 : took;
     }
 
-    const verbs::DeviceSet& devices_;
     const verbs::Device& device_;
     const verbs::Rail& rail_;
     const RingShape shape_;

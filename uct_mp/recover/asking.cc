@@ -1,6 +1,5 @@
 #include "uct_mp/recover/asking.h"
 
-#include <algorithm>
 #include <bit>
 #include <mutex>
 

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <bit>
-#include <cinttypes>
 #include <cstring>
 #include <mutex>
 #include <utility>

@@ -1,8 +1,5 @@
 #include <algorithm>
-#include <cassert>
-#include <cinttypes>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "uct_mp/channel/settling.h"
@@ -249,7 +246,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
                                connect::describe(channel.connection).c_str());
             work->status = Status::io_error;
             if (--work->open == 0) core_.works.finish_work(*work);
-            channel::fail_channel(core_, channel, Status::io_error);
+            channel::mark_failed(core_, channel, Status::io_error);
             return;
         }
     } else if (posted.epoch != kNoEpoch) {

@@ -23,25 +23,8 @@ struct Transition {
 };
 
 [[nodiscard]] constexpr const char* name(Transition::What what) {
-    switch (what) {
-    case Transition::What::suspect:
-        return "suspect";
-    case Transition::What::cleared:
-        return "cleared";
-    case Transition::What::down:
-        return "down";
-    case Transition::What::settled:
-        return "settled";
-    case Transition::What::up:
-        return "up";
-    case Transition::What::cut_off:
-        return "cut-off";
-    case Transition::What::reached:
-        return "reached";
-    case Transition::What::migrated:
-        return "migrated";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"suspect", "cleared", "down", "settled", "up", "cut-off", "reached", "migrated"};
+    return kNames[static_cast<unsigned>(what)];
 }
 
 class History {

@@ -3,9 +3,7 @@
 // is up by its list of rails. When both are up, the client opens the path like one that has been lost (PROTOCOL.md). A
 // subnet manager may also give a port other LIDs; a path that is opened again uses the present ones.
 #include <algorithm>
-#include <cinttypes>
 #include <mutex>
-#include <tuple>
 
 #include "uct_mp/recover/members.h"
 

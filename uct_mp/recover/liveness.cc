@@ -6,9 +6,7 @@
 // is sent when a user asks (check()), and by watch_peers() when a peer owes us acknowledgments. watch_peers() also asks
 // the peer's control plane (connect/question.cc), which answers while the peer computes.
 #include <algorithm>
-#include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "uct_mp/recover/members.h"
 
@@ -58,7 +56,7 @@ void Liveness::still_no_path(Channel& channel) {
     const Nanos now = core_.services.now(), timeout = core_.config.recovery.partition_timeout;
     if (timeout && now - recovery.partition_since >= timeout) {
         all_.reports.given_up(channel);
-        return channel::fail_channel(core_, channel, Status::endpoint_timeout);
+        return channel::mark_failed(core_, channel, Status::endpoint_timeout);
     }
     judge_peer(channel);
     look_again(channel, now);
@@ -117,7 +115,7 @@ void Liveness::hear_answer(Channel& channel, connect::Answer answer) {
     if (has_witness(channel)) {
         core_.services.say(LogLevel::info, "%s is dead: its node answers and it does not",
                            connect::describe(channel.connection).c_str());
-        channel::fail_channel(core_, channel, Status::endpoint_timeout);
+        channel::mark_failed(core_, channel, Status::endpoint_timeout);
     }
 }
 

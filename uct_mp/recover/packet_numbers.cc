@@ -1,7 +1,6 @@
 #include "uct_mp/recover/packet_numbers.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "uct_mp/recover/members.h"
 

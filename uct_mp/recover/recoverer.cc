@@ -7,14 +7,6 @@
 
 namespace ucx_mp::recover {
 
-Recoverer::Recoverer(Core& core) : core_(core), all_(core), job_runner_(core, all_) {
-    faults = &all_.failure;
-    repeats = &all_.replay;
-    wiring = &all_.demand;
-    news = this;
-    life = this;
-}
-
 std::unique_ptr<channel::Observer> Recoverer::make(Core& core) { return std::make_unique<Recoverer>(core); }
 
 Recoverer::~Recoverer() {

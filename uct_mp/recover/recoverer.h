@@ -13,9 +13,17 @@
 
 namespace ucx_mp::recover {
 
-class Recoverer final : public channel::Observer, channel::ChannelLife, channel::PeerNews {
+// A base, so that the parts are there when Observer gets them.
+struct Owned {
+    explicit Owned(Core& core) : core_(core), all_(core) {}
+    Core& core_;
+    Members all_;
+};
+
+class Recoverer final : Owned, channel::ChannelLife, channel::PeerNews, public channel::Observer {
 public:
-    explicit Recoverer(Core& core);
+    explicit Recoverer(Core& core)
+        : Owned(core), Observer(all_.failure, all_.replay, all_.demand, *this, *this), job_runner_(core, all_) {}
     ~Recoverer() override;
     [[nodiscard]] static std::unique_ptr<channel::Observer> make(Core& core); // channel::MakeObserver
 
@@ -47,8 +55,6 @@ public:
 private:
     void fail_dead_routes(Channel& channel);
 
-    Core& core_;
-    Members all_;
     JobRunner job_runner_;
 };
 

@@ -1,7 +1,6 @@
 #include "uct_mp/schedule/load_balanced.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace ucx_mp::schedule {
 

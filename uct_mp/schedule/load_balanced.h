@@ -14,7 +14,6 @@ struct Level {
     PathIndex path[kMaxPaths];
     double rate[kMaxPaths];
     double ready[kMaxPaths]; // see PathTable::ready
-    // Bytes that path k of the chosen ones gets.
     [[nodiscard]] double bytes(unsigned k) const { return rate[k] * (time - ready[k]); }
 };
 
@@ -36,15 +35,13 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
 void try_stale(const PathTable& paths, PathMask chosen, const Message& message, const PolicyConfig& config,
                Shares& shares);
 
-class LoadBalanced {
+class LoadBalanced : public Unlearning {
 public:
     LoadBalanced(const PolicyConfig& config, unsigned seed) : config_(&config), turns_(seed) {}
     Lane next_lane(PathTable& paths, Direction d) {
         return turns_.next(paths, 1, d);
     } // small ones: round robin (5.2.3)
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
-    void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
-    void path_changed(PathTable&, PathIndex) {}
 
 private:
     const PolicyConfig* config_;

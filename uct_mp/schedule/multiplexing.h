@@ -27,11 +27,16 @@ private:
 // Turns in proportion to weight x ramp, spread evenly ("smooth" weighted round robin: the path with most turns owed).
 Lane next_weighted_turn(PathTable& paths, std::int64_t window, Direction d);
 
-class MultiplexingBase {
+// A policy that goes by nothing but its configuration and the accounts.
+class Unlearning {
 public:
-    Outcome split(PathTable&, const Message&, Plan&) { return Outcome::no_path; } // never called: threshold is infinite
     void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
     void path_changed(PathTable&, PathIndex) {}
+};
+
+class MultiplexingBase : public Unlearning {
+public:
+    Outcome split(PathTable&, const Message&, Plan&) { return Outcome::no_path; } // never called: threshold is infinite
 };
 
 // One path for everything: the seed-th, or another one while that is not usable.

@@ -35,6 +35,10 @@ enum class PathState : std::uint8_t {
     probing,    // recovery looks whether the route works again
     recovering, // connection is being remade; `up` follows and starts with a small share (see Path::ramp)
 };
+[[nodiscard]] constexpr const char* name(PathState state) {
+    constexpr const char* kNames[] = {"up", "suspect", "down", "probing", "recovering"};
+    return kNames[static_cast<unsigned>(state)];
+}
 [[nodiscard]] constexpr bool usable(PathState state) { return state == PathState::up; }
 
 // Reads and writes fill opposite directions of a link, so they have separate accounts (dissertation 5.2.2).

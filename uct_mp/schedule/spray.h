@@ -45,13 +45,11 @@ private:
 };
 
 // The plain policy: large messages are sprayed, small ones go in windows over all paths.
-class Spray {
+class Spray : public Unlearning {
 public:
     Spray(const PolicyConfig& config, unsigned seed) : config_(&config), turns_(seed) {}
     Lane next_lane(PathTable& paths, Direction d) { return turns_.next(paths, config_->window, d); }
     Outcome split(PathTable&, const Message&, Plan&) { return Outcome::pull; }
-    void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
-    void path_changed(PathTable&, PathIndex) {}
 
 private:
     const PolicyConfig* config_;

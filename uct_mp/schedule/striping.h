@@ -25,13 +25,11 @@ void cut(const Shares& shares, std::uint64_t size, std::uint64_t alignment, Plan
 void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, const PolicyConfig& config, Plan& plan);
 
 // Equal stripes on all usable paths.
-class Even {
+class Even : public Unlearning {
 public:
     Even(const PolicyConfig& config, unsigned seed) : config_(&config), turns_(seed) {}
     Lane next_lane(PathTable& paths, Direction d) { return turns_.next(paths, config_->window, d); }
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
-    void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
-    void path_changed(PathTable&, PathIndex) {}
 
 private:
     const PolicyConfig* config_;
@@ -39,13 +37,11 @@ private:
 };
 
 // Stripes in proportion to the configured weights (for instance the rails' rates).
-class Weighted {
+class Weighted : public Unlearning {
 public:
     Weighted(const PolicyConfig& config, unsigned) : config_(&config) {}
     Lane next_lane(PathTable& paths, Direction d) { return next_weighted_turn(paths, config_->window, d); }
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
-    void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
-    void path_changed(PathTable&, PathIndex) {}
 
 private:
     const PolicyConfig* config_;

@@ -220,7 +220,8 @@ void read_adapt(const IfaceOptions& options, channel::Config& out, Checker& chec
 
 } // namespace
 
-bool read_options(const IfaceOptions& options, const char* prefix, channel::Config& out, Said& said) {
+bool read_options(const IfaceOptions& options, channel::Config& out, Said& said) {
+    const std::string prefix = connect::variable_prefix(out.transport);
     Checker check(prefix, said);
 
     check.bytes("SEG_SIZE", options.segment, 512, 1 << 20, out.segment);
@@ -253,11 +254,8 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
         check.count("MAX_CONN", options.max_connections, 1, 1 << 20, out.max_connections);
     out.victims = static_cast<adapt::VictimPolicy>(options.victim);
     check.count("MAX_UNUSED", options.max_unused, 1, 1 << 20, out.max_unused);
-    if (is_inf(options.max_connections)) {
-        const bool dc = out.transport == connect::Transport::dc;
-        check.note_changed(transport_variables(out.transport), &options,
-                           dc ? "UCX_MP_DC_MAX_CONN=inf" : "UCX_MP_RC_MAX_CONN=inf", {"VICTIM"});
-    }
+    if (is_inf(options.max_connections))
+        check.note_changed(transport_variables(out.transport), &options, (prefix + "MAX_CONN=inf").c_str(), {"VICTIM"});
 
     if (out.transport == connect::Transport::dc) {
         check.count("NUM_DCI", options.dci_count, 1, kMaxDci, out.dci_count);

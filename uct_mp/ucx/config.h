@@ -87,9 +87,8 @@ struct Said {
 
 // The part of `out` that belongs to the memory domain (paths, policy, atomics), and the rest.
 [[nodiscard]] bool read_options(const MdOptions& options, DomainOptions& domain, channel::Config& out, Said& said);
-// The part that belongs to the interface; that of the memory domain is there already. `prefix`: "UCX_MP_RC_" or
-// "UCX_MP_DC_".
-[[nodiscard]] bool read_options(const IfaceOptions& options, const char* prefix, channel::Config& out, Said& said);
+// The part that belongs to the interface; that of the memory domain is there already.
+[[nodiscard]] bool read_options(const IfaceOptions& options, channel::Config& out, Said& said);
 // The policy again, when the ports are known: weights or parameters that do not fit
 // their number. If the user has `named` the ports, that is an error. Else a host may
 // have fewer than others: a note, rates go for weights, and numbers of paths are cut.

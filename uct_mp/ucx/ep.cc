@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "uct_mp/channel/beside.h"
@@ -23,41 +24,9 @@ template <class Operation> Status tagged(Ep& e, uct_completion_t* completion, co
     return status;
 }
 
-template <bool marked> [[gnu::noinline]] ucs_status_t am_zcopy_tagged(uct_ep_h ep, std::uint8_t id, const void* header,
-                                                                      unsigned header_length, const uct_iov_t* iov,
-                                                                      std::size_t count, uct_completion_t* completion) {
-    Ep& e = Ep::of(ep);
-    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Calls<marked>::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, tag);
-    }));
-}
-
-template <bool marked> [[gnu::noinline]] ucs_status_t put_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov,
-                                                                       std::size_t count, std::uint64_t remote,
-                                                                       uct_rkey_t rkey, uct_completion_t* completion) {
-    Ep& e = Ep::of(ep);
-    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Calls<marked>::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
-    }));
-}
-
-template <bool marked> [[gnu::noinline]] ucs_status_t get_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov,
-                                                                       std::size_t count, std::uint64_t remote,
-                                                                       uct_rkey_t rkey, uct_completion_t* completion) {
-    Ep& e = Ep::of(ep);
-    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Calls<marked>::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
-    }));
-}
-
-template <bool marked> [[gnu::noinline]] ucs_status_t get_bcopy_tagged(uct_ep_h ep, uct_unpack_callback_t unpack,
-                                                                       void* arg, std::size_t length,
-                                                                       std::uint64_t remote, uct_rkey_t rkey,
-                                                                       uct_completion_t* completion) {
-    Ep& e = Ep::of(ep);
-    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
-        return channel::Calls<marked>::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), tag);
-    }));
+template <auto call, class... Arguments>
+[[gnu::noinline]] ucs_status_t call_tagged(Ep& e, uct_completion_t* completion, Arguments... arguments) {
+    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) { return call(*e.channel, arguments..., tag); }));
 }
 
 // Usual: each entry is one piece of memory.
@@ -122,7 +91,8 @@ template <bool marked> ucs_status_t Calls<marked>::am_zcopy(uct_ep_h ep, std::ui
             return am_zcopy(ep, id, header, header_length, all, n, flags, completion);
         });
     if (e.origin) [[unlikely]]
-        return am_zcopy_tagged<marked>(ep, id, header, header_length, iov, count, completion);
+        return call_tagged<channel::Calls<marked>::am_zcopy>(e, completion, id, header, header_length, to_core(iov),
+                                                             count);
     return to_ucs(channel::Calls<marked>::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count,
                                                    to_core(completion)));
 }
@@ -177,7 +147,8 @@ template <bool marked> ucs_status_t Calls<marked>::put_zcopy(uct_ep_h ep, const 
             return put_zcopy(ep, all, n, remote, rkey, completion);
         });
     if (e.origin) [[unlikely]]
-        return put_zcopy_tagged<marked>(ep, iov, count, remote, rkey, completion);
+        return call_tagged<channel::Calls<marked>::put_zcopy>(e, completion, to_core(iov), count, remote,
+                                                              std::cref(keys(rkey)));
     return to_ucs(
         channel::Calls<marked>::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
@@ -189,7 +160,8 @@ template <bool marked> ucs_status_t Calls<marked>::get_bcopy(uct_ep_h ep, uct_un
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
         return length == 0 ? move_nothing<marked>(e) : UCS_ERR_INVALID_PARAM;
     if (e.origin) [[unlikely]]
-        return get_bcopy_tagged<marked>(ep, unpack, arg, length, remote, rkey, completion);
+        return call_tagged<channel::Calls<marked>::get_bcopy>(e, completion, unpack, arg, length, remote,
+                                                              std::cref(keys(rkey)));
     return to_ucs(
         channel::Calls<marked>::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
 }
@@ -205,7 +177,8 @@ template <bool marked> ucs_status_t Calls<marked>::get_zcopy(uct_ep_h ep, const 
             return get_zcopy(ep, all, n, remote, rkey, completion);
         });
     if (e.origin) [[unlikely]]
-        return get_zcopy_tagged<marked>(ep, iov, count, remote, rkey, completion);
+        return call_tagged<channel::Calls<marked>::get_zcopy>(e, completion, to_core(iov), count, remote,
+                                                              std::cref(keys(rkey)));
     return to_ucs(
         channel::Calls<marked>::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }

@@ -75,9 +75,8 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
 }
 
 ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptions& options) {
-    const bool dc = config_.transport == connect::Transport::dc;
     Said said;
-    const bool good = read_options(options, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_, said);
+    const bool good = read_options(options, config_, said);
     advice::say(said);
     if (!good) return UCS_ERR_INVALID_PARAM;
 
@@ -102,7 +101,7 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
     const Status status = open_interface(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
     if (status != Status::ok) {
-        ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
+        ucs_error("%s: %s", config_.name(), error.c_str());
         return to_ucs(status);
     }
     peers_.use(*core_);
@@ -143,26 +142,19 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
 
     const std::size_t mtu = smallest_mtu(self.md_.devices());
+    const auto set = [&](auto& of, std::size_t max_zcopy) {
+        of.max_bcopy = limits.max_bcopy;
+        of.max_zcopy = max_zcopy;
+        of.opt_zcopy_align = kPciPayload;
+        of.align_mtu = mtu;
+        of.max_iov = limits.max_iov;
+    };
+    set(attr->cap.put, limits.max_rdma);
+    set(attr->cap.get, limits.max_rdma);
+    set(attr->cap.am, limits.max_am_zcopy);
     attr->cap.put.max_short = limits.max_put_short;
-    attr->cap.put.max_bcopy = limits.max_bcopy;
-    attr->cap.put.max_zcopy = limits.max_rdma;
-    attr->cap.put.opt_zcopy_align = kPciPayload;
-    attr->cap.put.align_mtu = mtu;
-    attr->cap.put.max_iov = limits.max_iov;
-
-    attr->cap.get.max_bcopy = limits.max_bcopy;
-    attr->cap.get.max_zcopy = limits.max_rdma;
-    attr->cap.get.opt_zcopy_align = kPciPayload;
-    attr->cap.get.align_mtu = mtu;
-    attr->cap.get.max_iov = limits.max_iov;
-
     attr->cap.am.max_short = limits.max_am_short;
-    attr->cap.am.max_bcopy = limits.max_bcopy;
-    attr->cap.am.max_zcopy = limits.max_am_zcopy;
-    attr->cap.am.opt_zcopy_align = kPciPayload;
-    attr->cap.am.align_mtu = mtu;
     attr->cap.am.max_hdr = limits.max_am_zcopy_header;
-    attr->cap.am.max_iov = limits.max_iov;
 
     if (self.config_.atomics == channel::AtomicsMode::target) {
         const std::uint64_t post = UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_AND) | UCS_BIT(UCT_ATOMIC_OP_OR) |
@@ -181,7 +173,7 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     attr->latency = ucs_linear_func_make(kLatency, 0);
     attr->overhead = kOverhead;
     // Where mp_rc looks as good to UCP, mp_dc has RC for the peers that need it, whatever their number.
-    attr->priority = self.config_.transport == connect::Transport::dc && self.config_.adapt.enabled();
+    attr->priority = self.config_.rc_on_demand();
     return UCS_OK;
 }
 

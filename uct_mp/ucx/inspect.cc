@@ -72,9 +72,9 @@ void describe(Iface& iface, std::string& out) {
     append(out,
            "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu parked %u "
            "tear_downs %lu\n",
-           s.uid, iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs,
-           s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped, s.parked, s.parks);
-    if (iface.config().adapt.enabled() && iface.config().transport == connect::Transport::dc) {
+           s.uid, iface.config().name(), s.queue_pairs, s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped,
+           s.parked, s.parks);
+    if (iface.config().rc_on_demand()) {
         const auto& a = s.adaptation;
         append(out,
                "adapt rc_in_use %u rc_kept %u looks %lu changes %lu refusals %lu interval_ms %.3f count_bytes %lu "
@@ -101,7 +101,7 @@ void describe(Iface& iface, std::string& out) {
         append(out,
                "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu "
                "tear_downs %lu host %s rank %d cut_off %d\n",
-               c.peer_uid, parked ? "parked" : channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates,
+               c.peer_uid, parked ? "parked" : connect::name(c.state), c.sent, c.delivered, c.early, c.duplicates,
                c.acks_sent, c.markers_sent, c.parks, word(c.peer.host).c_str(), c.peer.rank, c.cut_off);
         const bool by_demand = c.service.places != 0;
         if (const auto& v = c.service; by_demand)
@@ -125,8 +125,8 @@ void describe(Iface& iface, std::string& out) {
                    "write_rate %s read_rate %s latency %s written %lu "
                    "read %lu in_flight %lu requests %lu carries %s port_there %s down_ms %.0f%s%s%s\n",
                    p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number,
-                   std::string_view(p.recovery) == "absent" ? "absent" : channel::state_name(p.state), p.failures,
-                   p.returns, p.migrations, p.weight, or_unknown("%.3f", p.write_rate, p.write_rate_known).c_str(),
+                   std::string_view(p.recovery) == "absent" ? "absent" : schedule::name(p.state), p.failures, p.returns,
+                   p.migrations, p.weight, or_unknown("%.3f", p.write_rate, p.write_rate_known).c_str(),
                    or_unknown("%.3f", p.read_rate, p.read_rate_known).c_str(),
                    or_unknown("%.0f", p.latency, p.latency_known).c_str(), p.written, p.read, p.in_flight, p.requests,
                    p.carries, word(p.remote_port).c_str(), static_cast<double>(p.down_for) * 1e-6,

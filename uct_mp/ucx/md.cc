@@ -1,7 +1,6 @@
 #include "uct_mp/ucx/md.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <thread>
 

@@ -9,17 +9,17 @@ static_assert(int(TasksMode::automatic) == 0 && int(TasksMode::no) == 1 && int(T
 } // namespace
 
 Variable tasks_variable() {
-    return {.group = Group::tuning,
-            .name = "TASKS",
-            .initial = kModes[0],
-            .help = "Queues that wait: an adapter executes collective operations while the program computes "
-                    "(coll_mp_engine of pml/mp). Only where a self-test passes (see mp_info --check).\n"
-                    " - auto: on adapters that it has been tried with. That is the emulated one so far, no real one.\n"
-                    " - n: on none.\n"
-                    " - y: on all. They need raw requests and WAIT on data: ConnectX-7 or later.",
-            .syntax = Syntax::choice,
-            .offset = offsetof(MdOptions, tasks),
-            .choices = kModes};
+    return {Group::tuning,
+            "TASKS",
+            kModes[0],
+            "Queues that wait: an adapter executes collective operations while the program computes "
+            "(coll_mp_engine of pml/mp). Only where a self-test passes (see mp_info --check).\n"
+            " - auto: on adapters that it has been tried with. That is the emulated one so far, no real one.\n"
+            " - n: on none.\n"
+            " - y: on all. They need raw requests and WAIT on data: ConnectX-7 or later.",
+            Syntax::choice,
+            offsetof(MdOptions, tasks),
+            kModes};
 }
 
 } // namespace ucx_mp::face

@@ -99,341 +99,215 @@ private:
 
 void add_paths(Builder& out, const channel::Config& defaults) {
     const path::PathConfig& paths = defaults.paths;
-    out.add({.group = Group::paths,
-             .name = "RAILS",
-             .initial = "all",
-             .help = "Ports that carry traffic: comma-separated list of <device> or <device>:<port>, or \"all\" for "
-                     "every active InfiniBand or RoCE port. A named port that is down is kept: it is used as soon as "
-                     "it is up. Change it to leave ports to others, or to compare one rail with several.",
-             .syntax = Syntax::texts,
-             .offset = offsetof(MdOptions, rails)});
-    out.add({.group = Group::paths,
-             .name = "PKEY",
-             .initial = "auto",
-             .help =
-                 "Partition of all traffic (InfiniBand), by its key; the low 15 bits count, and a key with full "
-                 "membership goes before a limited one. \"auto\": what UCX_IB_PKEY says, else each port's first key "
-                 "with full membership. A port without such a key is not used before it gets one.",
-             .syntax = Syntax::text,
-             .offset = offsetof(MdOptions, pkey)});
-    out.add(
-        {.group = Group::paths,
-         .name = "NUM_PATHS",
-         .initial = paths.num_paths ? std::to_string(paths.num_paths) : "auto",
-         .help = "How many there are (routes, each with queue pairs of its own) between a local and a remote port, " +
+    out.add({Group::paths, "RAILS", "all",
+             "Ports that carry traffic: comma-separated list of <device> or <device>:<port>, or \"all\" for "
+             "every active InfiniBand or RoCE port. A named port that is down is kept: it is used as soon as "
+             "it is up. Change it to leave ports to others, or to compare one rail with several.",
+             Syntax::texts, offsetof(MdOptions, rails)});
+    out.add({Group::paths, "PKEY", "auto",
+             "Partition of all traffic (InfiniBand), by its key; the low 15 bits count, and a key with full "
+             "membership goes before a limited one. \"auto\": what UCX_IB_PKEY says, else each port's first key "
+             "with full membership. A port without such a key is not used before it gets one.",
+             Syntax::text, offsetof(MdOptions, pkey)});
+    out.add({Group::paths, "NUM_PATHS", paths.num_paths ? std::to_string(paths.num_paths) : "auto",
+             "How many there are (routes, each with queue pairs of its own) between a local and a remote port, " +
                  range(1, path::kMaxPathsPerPeer) +
                  ". \"auto\": one per route that the ports' LMC offers, at most 4. With more paths than routes "
                  "several queue pairs share a route, which helps adapters with several send engines. If both "
                  "sides set it, the smaller counts.",
-         .syntax = Syntax::amount,
-         .offset = offsetof(MdOptions, num_paths)});
-    out.add({.group = Group::paths,
-             .name = "PATH_BITS",
-             .initial = list(paths.path_bits),
-             .help = "Which of a port's LIDs the paths use: comma-separated list of offsets to its base LID, each "
-                     "below 2^LMC of every rail. Empty: 0, 1, 2, ... Change it to avoid routes that the subnet "
-                     "manager has put badly.",
-             .syntax = Syntax::texts,
-             .offset = offsetof(MdOptions, path_bits)});
-    out.add({.group = Group::paths,
-             .name = "CROSS_RAILS",
-             .initial = boolean(paths.cross_rails),
-             .help = "Make paths between every local and every remote port of a subnet, instead of one partner per "
-                     "port. Change it if the rails are planes of one fabric and the sides' rails are unequally loaded.",
-             .syntax = Syntax::boolean,
-             .offset = offsetof(MdOptions, cross_rails)});
-    out.add({.group = Group::paths,
-             .name = "SPLIT_READS",
-             .initial = boolean(paths.split_reads),
-             .help = "Give reads (get operations) queue pairs of their own on every path. A queue pair works in "
-                     "order: a read waits for the writes before it, and a write's completion waits for the reads "
-                     "before it. Without it the last few writes wait for reads that may go first, and more of them "
-                     "where reads are seen to follow. It may be worth twice the queue pairs for programs that issue "
-                     "more than 16 MiB of writes, and only then their reads. One side is enough.",
-             .syntax = Syntax::boolean,
-             .offset = offsetof(MdOptions, split_reads)});
+             Syntax::amount, offsetof(MdOptions, num_paths)});
+    out.add({Group::paths, "PATH_BITS", list(paths.path_bits),
+             "Which of a port's LIDs the paths use: comma-separated list of offsets to its base LID, each "
+             "below 2^LMC of every rail. Empty: 0, 1, 2, ... Change it to avoid routes that the subnet "
+             "manager has put badly.",
+             Syntax::texts, offsetof(MdOptions, path_bits)});
+    out.add({Group::paths, "CROSS_RAILS", boolean(paths.cross_rails),
+             "Make paths between every local and every remote port of a subnet, instead of one partner per "
+             "port. Change it if the rails are planes of one fabric and the sides' rails are unequally loaded.",
+             Syntax::boolean, offsetof(MdOptions, cross_rails)});
+    out.add({Group::paths, "SPLIT_READS", boolean(paths.split_reads),
+             "Give reads (get operations) queue pairs of their own on every path. A queue pair works in "
+             "order: a read waits for the writes before it, and a write's completion waits for the reads "
+             "before it. Without it the last few writes wait for reads that may go first, and more of them "
+             "where reads are seen to follow. It may be worth twice the queue pairs for programs that issue "
+             "more than 16 MiB of writes, and only then their reads. One side is enough.",
+             Syntax::boolean, offsetof(MdOptions, split_reads)});
 }
 
 void add_scheduling(Builder& out, const channel::Config& defaults) {
-    out.add({.group = Group::scheduling,
-             .name = "POLICY",
-             .initial = std::string(schedule::name(defaults.policy.kind)),
-             .help = "How traffic is spread over the paths of a peer: <policy>[:<parameter>=<value>,...]. The default "
-                     "needs no tuning. The others are for comparison, and for fabrics that you know better. Sizes take "
-                     "K, M, G; times take ns, us, ms. Policies with their parameters and defaults:\n" +
-                     indented(schedule::policy_help()),
-             .syntax = Syntax::text,
-             .offset = offsetof(MdOptions, policy)});
+    out.add({Group::scheduling, "POLICY", std::string(schedule::name(defaults.policy.kind)),
+             "How traffic is spread over the paths of a peer: <policy>[:<parameter>=<value>,...]. The default "
+             "needs no tuning. The others are for comparison, and for fabrics that you know better. Sizes take "
+             "K, M, G; times take ns, us, ms. Policies with their parameters and defaults:\n" +
+                 indented(schedule::policy_help()),
+             Syntax::text, offsetof(MdOptions, policy)});
 }
 
 void add_memory(Builder& out, const channel::Config& defaults) {
-    out.add({.group = Group::memory,
-             .name = "ATOMICS",
-             .initial = choice(kAtomicsModes, defaults.atomics),
-             .help = "Who executes remote atomic operations.\n"
-                     " - target: the target process, while it progresses. All operations, 32 and 64 bit, atomic "
-                     "against its own accesses and over all adapters.\n"
-                     " - adapter: the target's adapter with the lowest GUID. One-sided, and faster if the target "
-                     "computes. Only add, fetch-and-add and compare-and-swap of 64 bit, and not atomic against the "
-                     "processor's own accesses.",
-             .syntax = Syntax::choice,
-             .offset = offsetof(MdOptions, atomics),
-             .choices = kAtomicsModes});
-    out.add({.group = Group::memory,
-             .name = "READ_BACK",
-             .initial = choice(kReadBacks, defaults.read_back),
-             .help = "When a flush (or an operation behind a fence) reads a few bytes from the peer, behind the writes "
-                     "before it. An adapter may acknowledge a write before it is in memory, and another adapter of the "
-                     "peer could tell of it too early.\n"
-                     " - auto: where the peer has several adapters.\n"
-                     " - always: also where it has one. For adapters that keep no order between their own queue pairs "
-                     "(see mp_info --check).",
-             .syntax = Syntax::choice,
-             .offset = offsetof(MdOptions, read_back),
-             .choices = kReadBacks});
-    out.add({.group = Group::memory,
-             .name = "RCACHE",
-             .initial = "try",
-             .help = "Keep memory registered after use, for the next time. \"no\": every use registers and "
-                     "deregisters with every adapter.",
-             .syntax = Syntax::ternary,
-             .offset = offsetof(MdOptions, use_rcache)});
-    out.add({.group = Group::memory,
-             .name = "FORK_INIT",
-             .initial = "try",
-             .help = "Make registered memory safe against fork(): call ibv_fork_init() before the first registration. "
-                     "\"yes\": fail if that fails. \"no\": saves page splitting, for programs that never fork.",
-             .syntax = Syntax::ternary,
-             .offset = offsetof(MdOptions, fork_init)});
-    out.add({.group = Group::tuning,
-             .name = "MEM_REG_OVERHEAD",
-             .initial = "16us",
-             .help = "Estimated time of registering memory with one adapter, without RCACHE. UCX chooses protocols by "
-                     "it.",
-             .syntax = Syntax::time,
-             .offset = offsetof(MdOptions, reg_overhead)});
-    out.add({.group = Group::tuning,
-             .name = "MEM_REG_GROWTH",
-             .initial = "0.06ns",
-             .help = "Estimated additional time per byte of registering memory with one adapter, without RCACHE.",
-             .syntax = Syntax::time,
-             .offset = offsetof(MdOptions, reg_growth)});
+    out.add({Group::memory, "ATOMICS", choice(kAtomicsModes, defaults.atomics),
+             "Who executes remote atomic operations.\n"
+             " - target: the target process, while it progresses. All operations, 32 and 64 bit, atomic "
+             "against its own accesses and over all adapters.\n"
+             " - adapter: the target's adapter with the lowest GUID. One-sided, and faster if the target "
+             "computes. Only add, fetch-and-add and compare-and-swap of 64 bit, and not atomic against the "
+             "processor's own accesses.",
+             Syntax::choice, offsetof(MdOptions, atomics), kAtomicsModes});
+    out.add({Group::memory, "READ_BACK", choice(kReadBacks, defaults.read_back),
+             "When a flush (or an operation behind a fence) reads a few bytes from the peer, behind the writes "
+             "before it. An adapter may acknowledge a write before it is in memory, and another adapter of the "
+             "peer could tell of it too early.\n"
+             " - auto: where the peer has several adapters.\n"
+             " - always: also where it has one. For adapters that keep no order between their own queue pairs "
+             "(see mp_info --check).",
+             Syntax::choice, offsetof(MdOptions, read_back), kReadBacks});
+    out.add({Group::memory, "RCACHE", "try",
+             "Keep memory registered after use, for the next time. \"no\": every use registers and "
+             "deregisters with every adapter.",
+             Syntax::ternary, offsetof(MdOptions, use_rcache)});
+    out.add({Group::memory, "FORK_INIT", "try",
+             "Make registered memory safe against fork(): call ibv_fork_init() before the first registration. "
+             "\"yes\": fail if that fails. \"no\": saves page splitting, for programs that never fork.",
+             Syntax::ternary, offsetof(MdOptions, fork_init)});
+    out.add({Group::tuning, "MEM_REG_OVERHEAD", "16us",
+             "Estimated time of registering memory with one adapter, without RCACHE. UCX chooses protocols by "
+             "it.",
+             Syntax::time, offsetof(MdOptions, reg_overhead)});
+    out.add({Group::tuning, "MEM_REG_GROWTH", "0.06ns",
+             "Estimated additional time per byte of registering memory with one adapter, without RCACHE.", Syntax::time,
+             offsetof(MdOptions, reg_growth)});
 }
 
 void add_faults(Builder& out, const channel::Config& defaults) {
     const channel::RecoveryConfig& recovery = defaults.recovery;
-    out.add({.group = Group::faults,
-             .name = "RECOVERY",
-             .initial = boolean(recovery.enabled),
-             .help = "Survive the loss of paths: what was on them goes again on others, and they are taken back when "
-                     "they work. \"n\": a path that fails ends the endpoint, as with UCX's own transports. For "
-                     "comparisons.",
-             .syntax = Syntax::boolean,
-             .offset = offsetof(MdOptions, recovery)});
-    out.add({.group = Group::faults,
-             .name = "RECOVERY_THREAD",
-             .initial = boolean(recovery.thread),
-             .help = "UCX's async thread recovers while the program makes no call: what was lost goes again though its "
-                     "sender computes. \"n\": in the program's next call. Not with UCX_ASYNC_MODE=signal or poll.",
-             .syntax = Syntax::boolean,
-             .offset = offsetof(MdOptions, recovery_thread)});
-    out.add({.group = Group::faults,
-             .name = "WATCH_INTERVAL",
-             .initial = time(recovery.watch_interval),
-             .help = "A path on which nothing completes for so long, although something is under way, is probed. It "
-                     "is given up after about five times this if the peer answers over other paths and not over this "
-                     "one. 0: wait until the adapter gives up (TIMEOUT, RETRY_COUNT). Meant for lossless fabrics: "
-                     "longer if congestion delays packets that much.",
-             .syntax = Syntax::time,
-             .offset = offsetof(MdOptions, watch_interval)});
-    out.add({.group = Group::faults,
-             .name = "HOLD_DOWN",
-             .initial = time(recovery.hold_down),
-             .help = "A path that fails this soon after its return is left alone for this long, then for twice as "
-                     "long, and so on up to a minute. Longer for cables that flap.",
-             .syntax = Syntax::time,
-             .offset = offsetof(MdOptions, hold_down)});
-    out.add({.group = Group::faults,
-             .name = "PARTITION_TIMEOUT",
-             .initial = time(recovery.partition_timeout),
-             .help = "Time without any path to a peer after which it counts as failed; until then operations wait. One "
-                     "that is known to be dead (another process on its node answers) fails sooner. 0: for ever.",
-             .syntax = Syntax::time,
-             .offset = offsetof(MdOptions, partition_timeout)});
-    out.add({.group = Group::tuning,
-             .name = "PORT_TIMEOUT",
-             .initial = "0s",
-             .help = "Time that a starting process waits for an active port. 0: there is no device without one. "
-                     "mpirun-mp sets it to a minute.",
-             .syntax = Syntax::time,
-             .offset = offsetof(MdOptions, port_timeout)});
-    out.add({.group = Group::tuning,
-             .name = "REOPEN_INTERVAL",
-             .initial = time(recovery.reopen_interval),
-             .help = "Time after which an adapter that has died is looked for, doubled with each attempt up to twenty "
-                     "times this. When it is there again it is opened anew, in a thread of its own.",
-             .syntax = Syntax::time,
-             .offset = offsetof(MdOptions, reopen_interval)});
-    out.add({.group = Group::faults,
-             .name = "APM",
-             .initial = wish(defaults.apm),
-             .help = "Automatic path migration of mp_rc's queue pairs. Another route is loaded into each: of another "
-                     "port of the same adapter, else with other path bits. The adapter goes there when its "
-                     "repetitions are used up, or at once when a port goes down. Worth it where a peer has few paths, "
-                     "since it costs no replay. With many paths it puts two of them on one route, until the port is "
-                     "back or, after a silent loss, probes find that the route works again. \"try\": on adapters that "
-                     "can.",
-             .syntax = Syntax::ternary,
-             .offset = offsetof(MdOptions, apm)});
+    out.add({Group::faults, "RECOVERY", boolean(recovery.enabled),
+             "Survive the loss of paths: what was on them goes again on others, and they are taken back when "
+             "they work. \"n\": a path that fails ends the endpoint, as with UCX's own transports. For "
+             "comparisons.",
+             Syntax::boolean, offsetof(MdOptions, recovery)});
+    out.add({Group::faults, "RECOVERY_THREAD", boolean(recovery.thread),
+             "UCX's async thread recovers while the program makes no call: what was lost goes again though its "
+             "sender computes. \"n\": in the program's next call. Not with UCX_ASYNC_MODE=signal or poll.",
+             Syntax::boolean, offsetof(MdOptions, recovery_thread)});
+    out.add({Group::faults, "WATCH_INTERVAL", time(recovery.watch_interval),
+             "A path on which nothing completes for so long, although something is under way, is probed. It "
+             "is given up after about five times this if the peer answers over other paths and not over this "
+             "one. 0: wait until the adapter gives up (TIMEOUT, RETRY_COUNT). Meant for lossless fabrics: "
+             "longer if congestion delays packets that much.",
+             Syntax::time, offsetof(MdOptions, watch_interval)});
+    out.add({Group::faults, "HOLD_DOWN", time(recovery.hold_down),
+             "A path that fails this soon after its return is left alone for this long, then for twice as "
+             "long, and so on up to a minute. Longer for cables that flap.",
+             Syntax::time, offsetof(MdOptions, hold_down)});
+    out.add({Group::faults, "PARTITION_TIMEOUT", time(recovery.partition_timeout),
+             "Time without any path to a peer after which it counts as failed; until then operations wait. One "
+             "that is known to be dead (another process on its node answers) fails sooner. 0: for ever.",
+             Syntax::time, offsetof(MdOptions, partition_timeout)});
+    out.add({Group::tuning, "PORT_TIMEOUT", "0s",
+             "Time that a starting process waits for an active port. 0: there is no device without one. "
+             "mpirun-mp sets it to a minute.",
+             Syntax::time, offsetof(MdOptions, port_timeout)});
+    out.add({Group::tuning, "REOPEN_INTERVAL", time(recovery.reopen_interval),
+             "Time after which an adapter that has died is looked for, doubled with each attempt up to twenty "
+             "times this. When it is there again it is opened anew, in a thread of its own.",
+             Syntax::time, offsetof(MdOptions, reopen_interval)});
+    out.add({Group::faults, "APM", wish(defaults.apm),
+             "Automatic path migration of mp_rc's queue pairs. Another route is loaded into each: of another "
+             "port of the same adapter, else with other path bits. The adapter goes there when its "
+             "repetitions are used up, or at once when a port goes down. Worth it where a peer has few paths, "
+             "since it costs no replay. With many paths it puts two of them on one route, until the port is "
+             "back or, after a silent loss, probes find that the route works again. \"try\": on adapters that "
+             "can.",
+             Syntax::ternary, offsetof(MdOptions, apm)});
 }
 
 void add_transport_faults(Builder& out, const channel::Config& defaults) {
     const verbs::Reliability& reliability = defaults.reliability;
-    out.add({.group = Group::faults,
-             .name = "TIMEOUT",
-             .initial = step(timeout_of(reliability.timeout)),
-             .help = "Time after which the adapter repeats an unacknowledged packet; rounded up to 4.096us * 2^n, "
-                     "n <= 31. A path counts as failed after RETRY_COUNT repetitions. Smaller finds dead paths "
-                     "earlier, too small takes congestion for death.",
-             .syntax = Syntax::time,
-             .offset = offsetof(IfaceOptions, timeout)});
-    out.add({.group = Group::faults,
-             .name = "RETRY_COUNT",
-             .initial = std::to_string(reliability.retry_count),
-             .help = "Repetitions of a packet before its path counts as failed, " + range(0, kMaxRetryCount) +
-                     ". See TIMEOUT.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, retry_count)});
-    out.add({.group = Group::tuning,
-             .name = "RNR_TIMEOUT",
-             .initial = step(rnr_timeout_of(reliability.min_rnr_timer)),
-             .help = "Time that a sender pauses when the receiver is out of buffers; rounded up to a step of the "
-                     "InfiniBand specification (10us to 655.36ms). See RX_QUEUE_LEN.",
-             .syntax = Syntax::time,
-             .offset = offsetof(IfaceOptions, rnr_timeout)});
+    out.add({Group::faults, "TIMEOUT", step(timeout_of(reliability.timeout)),
+             "Time after which the adapter repeats an unacknowledged packet; rounded up to 4.096us * 2^n, "
+             "n <= 31. A path counts as failed after RETRY_COUNT repetitions. Smaller finds dead paths "
+             "earlier, too small takes congestion for death.",
+             Syntax::time, offsetof(IfaceOptions, timeout)});
+    out.add({Group::faults, "RETRY_COUNT", std::to_string(reliability.retry_count),
+             "Repetitions of a packet before its path counts as failed, " + range(0, kMaxRetryCount) + ". See TIMEOUT.",
+             Syntax::count, offsetof(IfaceOptions, retry_count)});
+    out.add({Group::tuning, "RNR_TIMEOUT", step(rnr_timeout_of(reliability.min_rnr_timer)),
+             "Time that a sender pauses when the receiver is out of buffers; rounded up to a step of the "
+             "InfiniBand specification (10us to 655.36ms). See RX_QUEUE_LEN.",
+             Syntax::time, offsetof(IfaceOptions, rnr_timeout)});
 }
 
 void add_connections(Builder& out, const channel::Config& defaults) {
-    out.add({.group = Group::connections,
-             .name = "SL",
-             .initial = std::to_string(defaults.reliability.service_level),
-             .help = "InfiniBand service level of all traffic, " + range(0, kMaxServiceLevel) + ".",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, service_level)});
-    out.add({.group = Group::connections,
-             .name = "MAX_CONN",
-             .initial = "inf",
-             .help =
-                 "Peers that a process is connected to at once, at least 1; \"inf\": no limit. Each costs a queue pair "
-                 "per path, and its buffers. Who wants another peer waits until an idle connection is given back; "
-                 "it comes again when it is needed. For jobs in which each process talks to many, but to few at a "
-                 "time. Peers that are never idle are connected beyond the limit.",
-             .syntax = Syntax::amount,
-             .offset = offsetof(IfaceOptions, max_connections)});
-    out.add({.group = Group::tuning,
-             .name = "VICTIM",
-             .initial = choice(kVictims, defaults.victims),
-             .help =
-                 "Whose connection is given back where MAX_CONN is reached.\n"
-                 " - lru: of those that are idle, the one that has not been used for longest.\n"
-                 " - lru_m: of those that were given back least often, the one that has not been used for longest.\n"
-                 " - own: by whichever of several rules would have done best lately.",
-             .syntax = Syntax::choice,
-             .offset = offsetof(IfaceOptions, victim),
-             .choices = kVictims});
-    out.add({.group = Group::tuning,
-             .name = "MAX_UNUSED",
-             .initial = std::to_string(defaults.max_unused),
-             .help = "Connections that peers have made and no endpoint here uses, at most. Of many, those that have "
-                     "been idle for longest are ended, and more peers have to wait for room. The peers connect again "
-                     "when they need to. Larger for jobs in which thousands send to a process that has not sent to "
-                     "them.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, max_unused)});
-    out.add({.group = Group::tuning,
-             .name = "CONNECT_TIMEOUT",
-             .initial = time(defaults.connect_timeout),
-             .help = "Time from the first message until the connection must exist, also while no port is active. "
-                     "Then the peer counts as failed.",
-             .syntax = Syntax::time,
-             .offset = offsetof(IfaceOptions, connect_timeout)});
+    out.add({Group::connections, "SL", std::to_string(defaults.reliability.service_level),
+             "InfiniBand service level of all traffic, " + range(0, kMaxServiceLevel) + ".", Syntax::count,
+             offsetof(IfaceOptions, service_level)});
+    out.add({Group::connections, "MAX_CONN", "inf",
+             "Peers that a process is connected to at once, at least 1; \"inf\": no limit. Each costs a queue pair "
+             "per path, and its buffers. Who wants another peer waits until an idle connection is given back; "
+             "it comes again when it is needed. For jobs in which each process talks to many, but to few at a "
+             "time. Peers that are never idle are connected beyond the limit.",
+             Syntax::amount, offsetof(IfaceOptions, max_connections)});
+    out.add({Group::tuning, "VICTIM", choice(kVictims, defaults.victims),
+             "Whose connection is given back where MAX_CONN is reached.\n"
+             " - lru: of those that are idle, the one that has not been used for longest.\n"
+             " - lru_m: of those that were given back least often, the one that has not been used for longest.\n"
+             " - own: by whichever of several rules would have done best lately.",
+             Syntax::choice, offsetof(IfaceOptions, victim), kVictims});
+    out.add({Group::tuning, "MAX_UNUSED", std::to_string(defaults.max_unused),
+             "Connections that peers have made and no endpoint here uses, at most. Of many, those that have "
+             "been idle for longest are ended, and more peers have to wait for room. The peers connect again "
+             "when they need to. Larger for jobs in which thousands send to a process that has not sent to "
+             "them.",
+             Syntax::count, offsetof(IfaceOptions, max_unused)});
+    out.add({Group::tuning, "CONNECT_TIMEOUT", time(defaults.connect_timeout),
+             "Time from the first message until the connection must exist, also while no port is active. "
+             "Then the peer counts as failed.",
+             Syntax::time, offsetof(IfaceOptions, connect_timeout)});
 }
 
 void add_sizes(Builder& out, const channel::Config& defaults) {
-    out.add({.group = Group::tuning,
-             .name = "SEG_SIZE",
-             .initial = bytes(defaults.segment),
-             .help = "Bytes of payload of the largest buffered message. Every receive buffer has this size: larger "
-                     "makes middle-sized messages cheaper, and takes RX_QUEUE_LEN times the memory per adapter. Best "
-                     "the same on all nodes: a peer with smaller buffers gets larger messages in parts.",
-             .syntax = Syntax::bytes,
-             .offset = offsetof(IfaceOptions, segment)});
-    out.add({.group = Group::tuning,
-             .name = "MAX_INLINE",
-             .initial = bytes(defaults.inline_bytes),
-             .help = "Bytes of a message, its header of " + std::to_string(sizeof(channel::MessageHeader)) +
-                     " included, that the processor writes into the request itself. The adapter may grant less. "
-                     "Larger: short messages up to that size, but bigger send queues.",
-             .syntax = Syntax::bytes,
-             .offset = offsetof(IfaceOptions, inline_bytes)});
-    out.add({.group = Group::tuning,
-             .name = "TX_QUEUE_LEN",
-             .initial = std::to_string(defaults.send_depth),
-             .help = "Requests of one queue pair that may be outstanding. Larger for high message rates over long "
-                     "links.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, send_depth)});
-    out.add({.group = Group::tuning,
-             .name = "TX_CQ_LEN",
-             .initial = std::to_string(defaults.completion_depth),
-             .help = "Sends of one adapter, over all peers, that may be outstanding (completion queue entries). Larger "
-                     "if many peers are sent to at once.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, completion_depth)});
-    out.add({.group = Group::tuning,
-             .name = "RX_QUEUE_LEN",
-             .initial = std::to_string(defaults.receive_depth),
-             .help = "Receive buffers of one adapter, shared by all peers, at most. TX_WINDOW and 16 for each peer are "
-                     "posted. Larger if many peers send at once, or if the program computes for long without "
-                     "progress.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, receive_depth)});
-    out.add({.group = Group::tuning,
-             .name = "TX_WINDOW",
-             .initial = std::to_string(defaults.window),
-             .help = "Messages to one peer, over all paths, that may be unacknowledged, " +
-                     range(kMinWindow, kMaxWindow) +
-                     ". Two peers use the smaller of theirs. Bounds the receiver's store of messages that overtook "
-                     "others, and what is posted of RX_QUEUE_LEN.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, window)});
-    out.add({.group = Group::tuning,
-             .name = "TX_MAX_BUFS",
-             .initial = std::to_string(defaults.max_send_buffers),
-             .help = "Send buffers of the interface, of each size class; allocated as needed. \"inf\": no limit.",
-             .syntax = Syntax::amount,
-             .offset = offsetof(IfaceOptions, max_send_buffers)});
-    out.add({.group = Group::tuning,
-             .name = "TX_SIGNAL_INTERVAL",
-             .initial = std::to_string(defaults.signal_interval),
-             .help = "Every so many small messages of a queue pair ask for a completion. Larger: less work per "
-                     "message. Smaller: room in the queue comes back earlier. At most half of TX_QUEUE_LEN.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, signal_interval)});
-    out.add({.group = Group::tuning,
-             .name = "POLL_BATCH",
-             .initial = std::to_string(defaults.poll_batch),
-             .help = "Receives, and ends of sends, that one progress call takes from one adapter, in steps of 16. "
-                     "Larger for throughput, smaller if other transports of the worker have to wait too long.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, poll_batch)});
-    out.add({.group = Group::tuning,
-             .name = "MAX_RD_ATOMIC",
-             .initial = std::to_string(defaults.reliability.max_rd_atomic),
-             .help = "Reads and atomics that one queue pair may have outstanding, at most what the adapter can. "
-                     "Larger for get bandwidth over long links.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, max_rd_atomic)});
+    out.add({Group::tuning, "SEG_SIZE", bytes(defaults.segment),
+             "Bytes of payload of the largest buffered message. Every receive buffer has this size: larger "
+             "makes middle-sized messages cheaper, and takes RX_QUEUE_LEN times the memory per adapter. Best "
+             "the same on all nodes: a peer with smaller buffers gets larger messages in parts.",
+             Syntax::bytes, offsetof(IfaceOptions, segment)});
+    out.add({Group::tuning, "MAX_INLINE", bytes(defaults.inline_bytes),
+             "Bytes of a message, its header of " + std::to_string(sizeof(channel::MessageHeader)) +
+                 " included, that the processor writes into the request itself. The adapter may grant less. "
+                 "Larger: short messages up to that size, but bigger send queues.",
+             Syntax::bytes, offsetof(IfaceOptions, inline_bytes)});
+    out.add({Group::tuning, "TX_QUEUE_LEN", std::to_string(defaults.send_depth),
+             "Requests of one queue pair that may be outstanding. Larger for high message rates over long "
+             "links.",
+             Syntax::count, offsetof(IfaceOptions, send_depth)});
+    out.add({Group::tuning, "TX_CQ_LEN", std::to_string(defaults.completion_depth),
+             "Sends of one adapter, over all peers, that may be outstanding (completion queue entries). Larger "
+             "if many peers are sent to at once.",
+             Syntax::count, offsetof(IfaceOptions, completion_depth)});
+    out.add({Group::tuning, "RX_QUEUE_LEN", std::to_string(defaults.receive_depth),
+             "Receive buffers of one adapter, shared by all peers, at most. TX_WINDOW and 16 for each peer are "
+             "posted. Larger if many peers send at once, or if the program computes for long without "
+             "progress.",
+             Syntax::count, offsetof(IfaceOptions, receive_depth)});
+    out.add({Group::tuning, "TX_WINDOW", std::to_string(defaults.window),
+             "Messages to one peer, over all paths, that may be unacknowledged, " + range(kMinWindow, kMaxWindow) +
+                 ". Two peers use the smaller of theirs. Bounds the receiver's store of messages that overtook "
+                 "others, and what is posted of RX_QUEUE_LEN.",
+             Syntax::count, offsetof(IfaceOptions, window)});
+    out.add({Group::tuning, "TX_MAX_BUFS", std::to_string(defaults.max_send_buffers),
+             "Send buffers of the interface, of each size class; allocated as needed. \"inf\": no limit.",
+             Syntax::amount, offsetof(IfaceOptions, max_send_buffers)});
+    out.add({Group::tuning, "TX_SIGNAL_INTERVAL", std::to_string(defaults.signal_interval),
+             "Every so many small messages of a queue pair ask for a completion. Larger: less work per "
+             "message. Smaller: room in the queue comes back earlier. At most half of TX_QUEUE_LEN.",
+             Syntax::count, offsetof(IfaceOptions, signal_interval)});
+    out.add({Group::tuning, "POLL_BATCH", std::to_string(defaults.poll_batch),
+             "Receives, and ends of sends, that one progress call takes from one adapter, in steps of 16. "
+             "Larger for throughput, smaller if other transports of the worker have to wait too long.",
+             Syntax::count, offsetof(IfaceOptions, poll_batch)});
+    out.add({Group::tuning, "MAX_RD_ATOMIC", std::to_string(defaults.reliability.max_rd_atomic),
+             "Reads and atomics that one queue pair may have outstanding, at most what the adapter can. "
+             "Larger for get bandwidth over long links.",
+             Syntax::count, offsetof(IfaceOptions, max_rd_atomic)});
 }
 
 std::vector<Variable> make_domain() {
@@ -462,21 +336,9 @@ std::vector<Variable> make_transport(connect::Transport transport) {
 } // namespace
 
 const char* heading(Group group) {
-    switch (group) {
-    case Group::paths:
-        return "Paths: ";
-    case Group::scheduling:
-        return "Scheduling: ";
-    case Group::memory:
-        return "Memory: ";
-    case Group::faults:
-        return "Faults: ";
-    case Group::connections:
-        return "Connections: ";
-    case Group::tuning:
-        return "Internal tuning: ";
-    }
-    __builtin_unreachable();
+    constexpr const char* kHeadings[] = {
+        "Paths: ", "Scheduling: ", "Memory: ", "Faults: ", "Connections: ", "Internal tuning: "};
+    return kHeadings[static_cast<unsigned>(group)];
 }
 
 const std::vector<Variable>& domain_variables() {

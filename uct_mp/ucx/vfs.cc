@@ -7,7 +7,7 @@ namespace ucx_mp::face {
 namespace {
 
 void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
-    ucs_string_buffer_appendf(text, "peer %016lx %s\n", from.peer_uid, channel::state_name(from.state));
+    ucs_string_buffer_appendf(text, "peer %016lx %s\n", from.peer_uid, connect::name(from.state));
     ucs_string_buffer_appendf(
         text, "  messages: sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n", from.sent,
         from.delivered, from.early, from.duplicates, from.acks_sent, from.markers_sent);
@@ -16,7 +16,7 @@ void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
                                   "  path %s %s -> %s qp 0x%x %s: weight %.3f rates %.3f %.3f B/ns latency %.0f ns "
                                   "written %lu read %lu in flight %lu B requests %lu failures %u returns %u\n",
                                   path.local_rail.c_str(), path.from.c_str(), path.to.c_str(), path.qp_number,
-                                  channel::state_name(path.state), path.weight, path.write_rate, path.read_rate,
+                                  schedule::name(path.state), path.weight, path.write_rate, path.read_rate,
                                   path.latency, path.written, path.read, path.in_flight, path.requests, path.failures,
                                   path.returns);
 }

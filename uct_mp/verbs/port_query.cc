@@ -109,59 +109,50 @@ void choose_pkey(ibv_context* context, unsigned entries, Rail& out) {
     }
 }
 
+double lane_rate(unsigned active_speed) { // Gb/s of data
+    switch (active_speed) {
+    case 1: // SDR, 2.5 Gb/s, 8b/10b
+        return 2;
+    case 2: // DDR
+        return 4;
+    case 4: // QDR
+        return 8;
+    case 8: // FDR10, 10.3125 Gb/s, 64b/66b
+        return 10;
+    case 16: // FDR, 14.0625 Gb/s, 64b/66b
+        return 14.0625 * 64 / 66;
+    case 32: // EDR, 25.78125 Gb/s, 64b/66b
+        return 25;
+    case 64: // HDR: PAM4, the rate behind forward error correction
+        return 50;
+    case 128: // NDR
+        return 100;
+    default:
+        return 0;
+    }
+}
+
+unsigned lanes(unsigned active_width) {
+    switch (active_width) {
+    case 1:
+        return 1;
+    case 2:
+        return 4;
+    case 4:
+        return 8;
+    case 8:
+        return 12;
+    case 16:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
 } // namespace
 
 double link_rate(unsigned active_speed, unsigned active_width) {
-    double lane = 0; // Gb/s of data
-    switch (active_speed) {
-    case 1: // SDR, 2.5 Gb/s, 8b/10b
-        lane = 2;
-        break;
-    case 2: // DDR
-        lane = 4;
-        break;
-    case 4: // QDR
-        lane = 8;
-        break;
-    case 8: // FDR10, 10.3125 Gb/s, 64b/66b
-        lane = 10;
-        break;
-    case 16: // FDR, 14.0625 Gb/s, 64b/66b
-        lane = 14.0625 * 64 / 66;
-        break;
-    case 32: // EDR, 25.78125 Gb/s, 64b/66b
-        lane = 25;
-        break;
-    case 64: // HDR: PAM4, the rate behind forward error correction
-        lane = 50;
-        break;
-    case 128: // NDR
-        lane = 100;
-        break;
-    default:
-        return 0;
-    }
-    unsigned lanes = 0;
-    switch (active_width) {
-    case 1:
-        lanes = 1;
-        break;
-    case 2:
-        lanes = 4;
-        break;
-    case 4:
-        lanes = 8;
-        break;
-    case 8:
-        lanes = 12;
-        break;
-    case 16:
-        lanes = 2;
-        break;
-    default:
-        return 0;
-    }
-    return lane * lanes / 8;
+    return lane_rate(active_speed) * lanes(active_width) / 8;
 }
 
 PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out) {

@@ -33,7 +33,6 @@ struct Destination {
     auto operator<=>(const Destination&) const = default;
 };
 
-// The other end of one path.
 struct RemoteEnd {
     std::uint16_t dlid = 0; // with path bits
     std::uint8_t source_path_bits = 0;

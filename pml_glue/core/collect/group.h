@@ -56,6 +56,19 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
     std::memcpy(to + bytes - kWord, &last, kWord);
 }
 
+// A header with data behind it, for Endpoint::send_packed().
+template <class Header> struct Packed {
+    Header header;
+    const std::byte* data;
+    std::size_t bytes;
+    static std::size_t pack(void* out, void* argument) {
+        const auto& self = *static_cast<const Packed*>(argument);
+        std::memcpy(out, &self.header, sizeof self.header);
+        if (self.bytes) std::memcpy(static_cast<std::byte*>(out) + sizeof self.header, self.data, self.bytes);
+        return sizeof self.header + self.bytes;
+    }
+};
+
 // How an operation stands.
 enum class Stage : std::uint8_t {
     queued, // behind others that are under way

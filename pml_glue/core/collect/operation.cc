@@ -9,31 +9,6 @@
 
 namespace ucx_mp::glue {
 
-namespace {
-struct Packed {
-    std::uint64_t name;
-    const std::byte* data;
-    std::size_t bytes;
-};
-std::size_t pack_part(void* out, void* argument) {
-    const auto& part = *static_cast<const Packed*>(argument);
-    std::memcpy(out, &part.name, sizeof part.name);
-    std::memcpy(static_cast<std::byte*>(out) + sizeof part.name, part.data, part.bytes);
-    return sizeof part.name + part.bytes;
-}
-struct PackedBlock {
-    wire::BlockHeader header;
-    const std::byte* data;
-    std::size_t bytes;
-};
-std::size_t pack_block(void* out, void* argument) {
-    const auto& block = *static_cast<const PackedBlock*>(argument);
-    std::memcpy(out, &block.header, sizeof block.header);
-    std::memcpy(static_cast<std::byte*>(out) + sizeof block.header, block.data, block.bytes);
-    return sizeof block.header + block.bytes;
-}
-} // namespace
-
 void Group::begin(GroupOperation& operation) {
     bool triggered = false;
     if (triggered_) [[unlikely]] {
@@ -185,16 +160,16 @@ Posted Group::post(GroupOperation& operation, const Action& action, Peer& peer) 
     all_.engine_.tell(peer, Hint::collective, bytes);
     Posted outcome = Posted::done;
     if (sizeof name + bytes <= limits.max_packed) {
-        Packed part{name, data, bytes};
-        outcome = endpoint.send_packed(wire::kPart, pack_part, &part);
+        Packed<std::uint64_t> part{name, data, bytes};
+        outcome = endpoint.send_packed(wire::kPart, part.pack, &part);
     } else {
         const std::size_t most = limits.max_packed - sizeof(wire::BlockHeader);
         while (operation.left < bytes && outcome == Posted::done) {
-            PackedBlock piece{
+            Packed<wire::BlockHeader> piece{
                 .header = {.name = name, .total = static_cast<std::uint32_t>(bytes), .offset = operation.left},
                 .data = data + operation.left,
                 .bytes = std::min(most, bytes - operation.left)};
-            outcome = endpoint.send_packed(wire::kBlock, pack_block, &piece);
+            outcome = endpoint.send_packed(wire::kBlock, piece.pack, &piece);
             if (outcome != Posted::done) return outcome;
             operation.left += static_cast<std::uint32_t>(piece.bytes);
             ++all_.counts_.blocks;

@@ -12,18 +12,6 @@ namespace ucx_mp::glue {
 
 namespace {
 constexpr std::size_t kWord = 64; // a cache line each
-
-struct PackedStripe {
-    wire::StripeHeader header;
-    const std::byte* data;
-    std::size_t bytes;
-};
-std::size_t pack_stripe(void* out, void* argument) {
-    const auto& stripe = *static_cast<const PackedStripe*>(argument);
-    std::memcpy(out, &stripe.header, sizeof stripe.header);
-    if (stripe.bytes) std::memcpy(static_cast<std::byte*>(out) + sizeof stripe.header, stripe.data, stripe.bytes);
-    return sizeof stripe.header + stripe.bytes;
-}
 } // namespace
 
 Stripes::Stripes(Group& group, TaskPort& port, Counts& counts)
@@ -164,14 +152,14 @@ bool Stripes::send(std::uint32_t rank, Pair& pair, std::size_t lane) {
     Peer* const peer = group_.member(rank);
     if (!peer) return false;
     Groups& all = group_.all_;
-    PackedStripe stripe{.header = {.name = operation_->name,
-                                   .process = all.engine_.process(),
-                                   .start = start_,
-                                   .from = group_.config_.rank,
-                                   .lane = static_cast<std::uint32_t>(lane),
-                                   .offset = 0},
-                        .data = nullptr,
-                        .bytes = 0};
+    Packed<wire::StripeHeader> stripe{.header = {.name = operation_->name,
+                                                 .process = all.engine_.process(),
+                                                 .start = start_,
+                                                 .from = group_.config_.rank,
+                                                 .lane = static_cast<std::uint32_t>(lane),
+                                                 .offset = 0},
+                                      .data = nullptr,
+                                      .bytes = 0};
     const bool is_data = lane < pair.lanes.size();
     const std::uint64_t at = is_data ? first(pair, lane, pair.out.bytes) : 0,
                         bytes = is_data ? first(pair, lane + 1, pair.out.bytes) - at : 0,
@@ -181,7 +169,7 @@ bool Stripes::send(std::uint32_t rank, Pair& pair, std::size_t lane) {
         stripe.header.offset = moved;
         stripe.bytes = std::min(most, bytes - moved);
         stripe.data = static_cast<const std::byte*>(pair.out.buffer) + at + moved;
-        const Posted outcome = peer->endpoint->send_packed(wire::kStripe, pack_stripe, &stripe);
+        const Posted outcome = peer->endpoint->send_packed(wire::kStripe, stripe.pack, &stripe);
         if (outcome == Posted::no_room) return false;
         if (outcome != Posted::done) {
             all.engine_.give_up(*peer);

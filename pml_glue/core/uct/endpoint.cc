@@ -147,21 +147,24 @@ Posted UctEndpoint::moved(ucs_status_t status) const {
     return outcome == Posted::failed && moves_ != &lane_ ? Posted::refused : outcome;
 }
 
+namespace {
+inline Posted count_move(Lane& lane, std::size_t bytes) {
+    ++lane.traffic.moves;
+    lane.traffic.moved_bytes += bytes;
+    return Posted::done;
+}
+} // namespace
+
 Posted UctEndpoint::put(const void* from, std::size_t length, Memory* memory, std::uint64_t to, RemoteKey* key,
                         Completion& completion) {
     if (mover_ == Mover::processor) {
         std::memcpy(reinterpret_cast<void*>(to), from, length); // NOLINT(performance-no-int-to-ptr)
-        ++lane_.traffic.moves;
-        lane_.traffic.moved_bytes += length;
-        return Posted::done;
+        return count_move(lane_, length);
     }
     const uct_iov_t iov{const_cast<void*>(from), length, of_handle(memory), 0, 1};
     const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
     const Posted outcome = moved(uct_ep_put_zcopy(moving_, &iov, 1, to, bundle->rkey, inner_of(completion)));
-    if (outcome == Posted::done || outcome == Posted::in_progress) {
-        ++moves_->traffic.moves;
-        moves_->traffic.moved_bytes += length;
-    }
+    if (outcome == Posted::done || outcome == Posted::in_progress) count_move(*moves_, length);
     return outcome;
 }
 
@@ -169,17 +172,12 @@ Posted UctEndpoint::get(void* to, std::size_t length, Memory* memory, std::uint6
                         Completion& completion) {
     if (mover_ == Mover::processor) {
         std::memcpy(to, reinterpret_cast<const void*>(from), length); // NOLINT(performance-no-int-to-ptr)
-        ++lane_.traffic.moves;
-        lane_.traffic.moved_bytes += length;
-        return Posted::done;
+        return count_move(lane_, length);
     }
     const uct_iov_t iov{to, length, of_handle(memory), 0, 1};
     const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
     const Posted outcome = moved(uct_ep_get_zcopy(moving_, &iov, 1, from, bundle->rkey, inner_of(completion)));
-    if (outcome == Posted::done || outcome == Posted::in_progress) {
-        ++moves_->traffic.moves;
-        moves_->traffic.moved_bytes += length;
-    }
+    if (outcome == Posted::done || outcome == Posted::in_progress) count_move(*moves_, length);
     return outcome;
 }
 
@@ -187,19 +185,14 @@ Posted UctEndpoint::put_packed(Packer packer, void* argument, std::uint64_t to, 
     const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
     const ssize_t length = uct_ep_put_bcopy(moving_, packer, argument, to, bundle->rkey);
     if (length < 0) return posted(static_cast<ucs_status_t>(length));
-    ++moves_->traffic.moves;
-    moves_->traffic.moved_bytes += static_cast<std::uint64_t>(length);
-    return Posted::done;
+    return count_move(*moves_, static_cast<std::size_t>(length));
 }
 
 Posted UctEndpoint::put_short(const void* from, std::size_t length, std::uint64_t to, RemoteKey* key) {
     const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
     const ucs_status_t status = uct_ep_put_short(moving_, from, static_cast<unsigned>(length), to, bundle->rkey);
-    if (status == UCS_OK) [[likely]] {
-        ++moves_->traffic.moves;
-        moves_->traffic.moved_bytes += length;
-        return Posted::done;
-    }
+    if (status == UCS_OK) [[likely]]
+        return count_move(*moves_, length);
     return unusual(status);
 }
 
@@ -212,10 +205,7 @@ Posted UctEndpoint::get_packed(void* to, std::size_t length, std::uint64_t from,
     const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
     const Posted outcome =
         posted(uct_ep_get_bcopy(moving_, unpack_bytes, to, length, from, bundle->rkey, inner_of(completion)));
-    if (outcome == Posted::done || outcome == Posted::in_progress) {
-        ++moves_->traffic.moves;
-        moves_->traffic.moved_bytes += length;
-    }
+    if (outcome == Posted::done || outcome == Posted::in_progress) count_move(*moves_, length);
     return outcome;
 }
 

@@ -373,13 +373,13 @@ private:
                 line, sizeof line,
                 "node %u: %s, sent %llu acked %u delivered %llu gates %u damaged %llx puts open %u, holds %zu "
                 "markers %zu resend %d listed %d\n",
-                node, channel::state_name(channel.state), (unsigned long long)channel.sent, channel.acked,
+                node, connect::name(channel.state), (unsigned long long)channel.sent, channel.acked,
                 (unsigned long long)channel.delivered, channel.gates, (unsigned long long)r.damaged, r.puts_open,
                 r.holds, r.markers, r.resend, r.listed);
             out.verdict += line;
             for (const auto& path : channel.paths) {
                 std::snprintf(line, sizeof line, "  path on %s: %s, %s, life %u, in flight %llu, posted %u\n",
-                              path.local_rail.c_str(), path.recovery, channel::state_name(path.state), path.life,
+                              path.local_rail.c_str(), path.recovery, schedule::name(path.state), path.life,
                               (unsigned long long)path.in_flight, path.posted);
                 out.verdict += line;
             }

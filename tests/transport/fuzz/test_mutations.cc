@@ -172,13 +172,15 @@ BOOST_AUTO_TEST_CASE(who_reaches_whom) {
     rails[0].subnet_prefix = 1, rails[1].subnet_prefix = 2;
     InterfaceAddress a = sample_address(1);
     a.control[0].subnet_tag = subnet_tag(2);
-    BOOST_TEST(reachable(a, rails, Transport::rc));
-    BOOST_TEST(!reachable(a, rails, Transport::dc));
-    BOOST_TEST(!reachable(a, std::span(rails).first(1), Transport::rc));
+    InterfaceAddress own, of_dc;
+    of_dc.transport = Transport::dc;
+    BOOST_TEST(reachable(a, rails, own));
+    BOOST_TEST(!reachable(a, rails, of_dc));
+    BOOST_TEST(!reachable(a, std::span(rails).first(1), own));
     a.min_version = a.max_version = kMaxVersion + 1;
-    BOOST_TEST(!reachable(a, rails, Transport::rc));
+    BOOST_TEST(!reachable(a, rails, own));
     a.min_version = kMinVersion;
-    BOOST_TEST(reachable(a, rails, Transport::rc));
+    BOOST_TEST(reachable(a, rails, own));
     BOOST_TEST(subnet_tag(0xfe80000000000000) != subnet_tag(0xfe80000000000001));
     // RoCE: the network of our rail, or any if it has to be routed; never from one kind to another.
     verbs::Rail roce;
@@ -194,6 +196,6 @@ BOOST_AUTO_TEST_CASE(who_reaches_whom) {
     BOOST_TEST(!reach(roce.subnet_prefix, roce.gid, a.control[0], true));                   // InfiniBand
     BOOST_TEST(!reach(2, {}, near, true));
     a.control[0] = far;
-    BOOST_TEST(reachable(a, std::span(&roce, 1), Transport::rc));
-    BOOST_TEST(!reachable(a, rails, Transport::rc));
+    BOOST_TEST(reachable(a, std::span(&roce, 1), own));
+    BOOST_TEST(!reachable(a, rails, own));
 }

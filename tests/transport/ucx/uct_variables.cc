@@ -88,15 +88,13 @@ Told domain(const Options& options = {}) {
 // `of_domain`: what its memory domain has been told.
 Told transport(connect::Transport which, const Options& options = {}, const Options& of_domain = {}) {
     const Domain open;
-    const bool dc = which == connect::Transport::dc;
     Told out;
     out.config = domain(of_domain).config;
     out.config.transport = which;
     uct_iface_config_t* config = nullptr;
-    BOOST_TEST_REQUIRE(uct_md_iface_config_read(open.md, dc ? "mp_dc" : "mp_rc", nullptr, nullptr, &config) == UCS_OK);
-    set_and_read(config, options, [&](const face::IfaceOptions& parsed) {
-        (void)face::read_options(parsed, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", out.config, out);
-    });
+    BOOST_TEST_REQUIRE(uct_md_iface_config_read(open.md, connect::name(which), nullptr, nullptr, &config) == UCS_OK);
+    set_and_read(config, options,
+                 [&](const face::IfaceOptions& parsed) { (void)face::read_options(parsed, out.config, out); });
     return out;
 }
 Told told(const std::string& name, const Options& options) {

@@ -22,6 +22,55 @@ template <class ConfigEntry> struct ComponentOf { // uct_component, up to 1.15
     void (*md_vfs_init)(uct_md_h md);
 };
 
+// uct_md_ops
+using Alloc = ucs_status_t (*)(uct_md_h md, std::size_t* length, void** address, ucs_memory_type_t type, unsigned flags,
+                               const char* name, uct_mem_h* memh);
+using RegisterByFlags = ucs_status_t (*)(uct_md_h md, void* address, std::size_t length, unsigned flags,
+                                         uct_mem_h* memh);
+using Pack = ucs_status_t (*)(uct_md_h md, uct_mem_h memh, const PackParameters* parameters, void* out);
+using IsAccessible = int (*)(uct_md_h md, const ucs_sock_addr_t* address, uct_sockaddr_accessibility_t mode);
+using DetectType = ucs_status_t (*)(uct_md_h md, const void* address, std::size_t length, ucs_memory_type_t* type);
+template <class Attributes, class Alloc, class Register, class Pack> struct MdFunctions { // the first ones
+    void (*close)(uct_md_h md);
+    ucs_status_t (*query)(uct_md_h md, Attributes* attr);
+    Alloc mem_alloc;
+    ucs_status_t (*mem_free)(uct_md_h md, uct_mem_h memh);
+    ucs_status_t (*mem_advise)(uct_md_h md, uct_mem_h memh, void* address, std::size_t length, uct_mem_advice_t advice);
+    Register mem_reg;
+    ucs_status_t (*mem_dereg)(uct_md_h md, const DeregParameters* parameters);
+    ucs_status_t (*mem_query)(uct_md_h md, const void* address, std::size_t length, void* attr);
+    Pack mkey_pack;
+};
+
+// uct_iface_internal_ops
+template <class Perf> struct IfaceFunctions {
+    ucs_status_t (*iface_estimate_perf)(uct_iface_h iface, Perf* attr);
+    void (*iface_vfs_refresh)(uct_iface_h iface);
+};
+template <class How> struct EpFunctions {
+    ucs_status_t (*ep_query)(uct_ep_h ep, uct_ep_attr_t* attr);
+    ucs_status_t (*ep_invalidate)(uct_ep_h ep, How how);
+};
+using ConnectToEp = ucs_status_t (*)(uct_ep_h ep, const uct_device_addr_t* device, const uct_ep_addr_t* address,
+                                     const void* parameters);
+
+struct PerfCosts { // uct_perf_attr_t, its first members
+    std::uint64_t field_mask;
+    int operation; // UCT_EP_OP_..., the same everywhere
+    ucs_memory_type_t local_memory_type;
+    ucs_memory_type_t remote_memory_type;
+    ucs_sys_device_t local_sys_device;
+    ucs_sys_device_t remote_sys_device;
+    double send_pre_overhead;
+    double send_post_overhead;
+    double recv_overhead;
+    uct_ppn_bandwidth_t bandwidth;
+};
+struct PerfLatency { // and those behind
+    ucs_linear_func_t latency;
+    std::size_t max_inflight_eps;
+};
+
 struct V1_13 {
     static constexpr unsigned kMinor = 13;
 
@@ -49,49 +98,19 @@ struct V1_13 {
     static constexpr std::uint64_t kMdInvalidates = 1 << 8; // UCT_MD_FLAG_INVALIDATE
     static constexpr unsigned kPackRevocable = 1;           // UCT_MD_MKEY_PACK_FLAG_INVALIDATE
 
-    struct MdOperations { // uct_md_ops
-        void (*close)(uct_md_h md);
-        ucs_status_t (*query)(uct_md_h md, uct_md_attr_t* attr);
-        ucs_status_t (*mem_alloc)(uct_md_h md, std::size_t* length, void** address, ucs_memory_type_t type,
-                                  unsigned flags, const char* name, uct_mem_h* memh);
-        ucs_status_t (*mem_free)(uct_md_h md, uct_mem_h memh);
-        ucs_status_t (*mem_advise)(uct_md_h md, uct_mem_h memh, void* address, std::size_t length,
-                                   uct_mem_advice_t advice);
-        ucs_status_t (*mem_reg)(uct_md_h md, void* address, std::size_t length, unsigned flags, uct_mem_h* memh);
-        ucs_status_t (*mem_dereg)(uct_md_h md, const DeregParameters* parameters);
-        ucs_status_t (*mem_query)(uct_md_h md, const void* address, std::size_t length, void* attr);
-        ucs_status_t (*mkey_pack)(uct_md_h md, uct_mem_h memh, const PackParameters* parameters, void* out);
-        int (*is_sockaddr_accessible)(uct_md_h md, const ucs_sock_addr_t* address, uct_sockaddr_accessibility_t mode);
-        ucs_status_t (*detect_memory_type)(uct_md_h md, const void* address, std::size_t length,
-                                           ucs_memory_type_t* type);
+    struct MdOperations : MdFunctions<uct_md_attr_t, Alloc, RegisterByFlags, Pack> {
+        IsAccessible is_sockaddr_accessible;
+        DetectType detect_memory_type;
     };
 
     // ---- Interfaces: uct/base/uct_iface.h, uct/api/v2/uct_v2.h
 
-    struct PerfAttributes { // uct_perf_attr_t
-        std::uint64_t field_mask;
-        int operation; // UCT_EP_OP_..., the same everywhere
-        ucs_memory_type_t local_memory_type;
-        ucs_memory_type_t remote_memory_type;
-        ucs_sys_device_t local_sys_device;
-        ucs_sys_device_t remote_sys_device;
-        double send_pre_overhead;
-        double send_post_overhead;
-        double recv_overhead;
-        uct_ppn_bandwidth_t bandwidth;
-        ucs_linear_func_t latency;
-        std::size_t max_inflight_eps;
-    };
+    struct PerfAttributes : PerfCosts, PerfLatency {};
     // UCT_PERF_ATTR_FIELD_...
     static constexpr std::uint64_t kPerfOperation = 1 << 0, kPerfPostOverhead = 1 << 6, kPerfBandwidth = 1 << 8,
                                    kPerfInFlight = 1 << 10;
 
-    struct InternalOperations { // uct_iface_internal_ops
-        ucs_status_t (*iface_estimate_perf)(uct_iface_h iface, PerfAttributes* attr);
-        void (*iface_vfs_refresh)(uct_iface_h iface);
-        ucs_status_t (*ep_query)(uct_ep_h ep, uct_ep_attr_t* attr);
-        ucs_status_t (*ep_invalidate)(uct_ep_h ep, unsigned flags);
-    };
+    struct InternalOperations : IfaceFunctions<PerfAttributes>, EpFunctions<unsigned> {};
 
     struct Worker { // uct_priv_worker
         struct {

@@ -17,25 +17,11 @@ struct V1_15 : V1_14 {
         std::uint8_t flags; // UCX's own
     };
 
-    struct MdAttributes { // uct_md_attr_v2_t
-        std::uint64_t field_mask;
-        std::uint64_t max_alloc;
-        std::size_t max_reg;
-        std::uint64_t flags;
-        std::uint64_t reg_mem_types;
+    struct MdCached {
         std::uint64_t reg_nonblock_mem_types;
         std::uint64_t cache_mem_types;
-        std::uint64_t detect_mem_types;
-        std::uint64_t alloc_mem_types;
-        std::uint64_t access_mem_types;
-        std::uint64_t dmabuf_mem_types;
-        ucs_linear_func_t reg_cost;
-        char component_name[UCT_COMPONENT_NAME_MAX];
-        std::size_t rkey_packed_size;
-        ucs_cpu_set_t local_cpus;
-        std::size_t exported_mkey_packed_size;
-        char global_id[256];
     };
+    struct MdAttributes : MdLimits, MdCached, MdMemory {};
     // UCT_MD_FLAG_INVALIDATE, and for remote access and atomics apart
     static constexpr std::uint64_t kMdInvalidates = 1 << 8 | 1 << 11 | 1 << 12;
     static constexpr unsigned kPackRevocable = 1 | 2; // UCT_MD_MKEY_PACK_FLAG_INVALIDATE_RMA, _AMO
@@ -55,14 +41,9 @@ struct V1_15 : V1_14 {
                                    kReachableInfoLength = 8, kReachableScope = 16;
     static constexpr int kScopeDevice = 0;
 
-    struct InternalOperations { // uct_iface_internal_ops
-        ucs_status_t (*iface_estimate_perf)(uct_iface_h iface, PerfAttributes* attr);
-        void (*iface_vfs_refresh)(uct_iface_h iface);
-        ucs_status_t (*ep_query)(uct_ep_h ep, uct_ep_attr_t* attr);
-        ucs_status_t (*ep_invalidate)(uct_ep_h ep, unsigned flags);
-        ucs_status_t (*ep_connect_to_ep_v2)(uct_ep_h ep, const uct_device_addr_t* device, const uct_ep_addr_t* address,
-                                            const void* parameters);
-        int (*iface_is_reachable_v2)(uct_iface_h iface, const ReachableParameters* parameters);
+    using IsReachable = int (*)(uct_iface_h iface, const ReachableParameters* parameters);
+    struct InternalOperations : V1_14::InternalOperations {
+        IsReachable iface_is_reachable_v2;
     };
 
     using Component = ComponentOf<ConfigEntry>;

@@ -18,19 +18,7 @@ struct V1_17 : V1_16 {
         const void* arg;
     };
 
-    struct PerfAttributes { // uct_perf_attr_t
-        std::uint64_t field_mask;
-        int operation;
-        ucs_memory_type_t local_memory_type;
-        ucs_memory_type_t remote_memory_type;
-        ucs_sys_device_t local_sys_device;
-        ucs_sys_device_t remote_sys_device;
-        double send_pre_overhead;
-        double send_post_overhead;
-        double recv_overhead;
-        uct_ppn_bandwidth_t bandwidth;
-        ucs_linear_func_t latency;
-        std::size_t max_inflight_eps;
+    struct PerfAttributes : V1_16::PerfAttributes {
         std::uint64_t flags;
     };
     using InternalOperations = InternalOperationsOf<PerfAttributes>;
