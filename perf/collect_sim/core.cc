@@ -50,6 +50,7 @@ public:
                                     .latency = o.latency,
                                     .overhead = o.overhead,
                                     .digest = 0,
+                                    .life = 0,
                                     .memory = 64 << 20,
                                     .peers = 8,
                                     .engine = MP_ENGINE_HOST,

@@ -13,6 +13,12 @@ const Group& of(const mp_group_t* group) { return *reinterpret_cast<const Group*
 
 extern "C" {
 
+uint32_t mp_group_next_life(mp_core_t* core, const mp_group_config_t* communicator) {
+    uint32_t life = 0;
+    or_end("the number of a communicator", [&] { life = core->groups->next_life(*communicator); });
+    return life;
+}
+
 mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config) {
     Group* group = nullptr;
     or_end("a communicator's collective operations", [&] { group = core->groups->create(*config); });

@@ -90,12 +90,17 @@ typedef struct mp_group_config {
      * member gives 0 for its engine's sake, all have to. overhead may differ where latency is 0. */
     uint32_t latency, overhead;
     uint32_t digest; /* of whatever else decides */
+    uint32_t life;   /* mp_group_next_life() of the communicator */
     size_t memory;   /* bytes of messages that come before their operation is called here, of all groups; may differ */
     unsigned peers;  /* blocks of an all-to-all that are asked for, and that are put, at a time; may differ */
     mp_engine_t engine; /* may differ, if latency does not */
     unsigned after;     /* operations until there are such queues; may differ */
 } mp_group_config_t;
 
+/* For each communicator that may have a group, once, when it is made: at all its members, also if they never make a
+ * group. How many it has had before itself with its context and its members; only these fields count. Messages of those
+ * are not taken for its own. Without memory the process ends. */
+uint32_t mp_group_next_life(mp_core_t* core, const mp_group_config_t* communicator);
 /* At least two ranks. Null: the configuration makes no sense; or there is no memory. Then operations of the group fail
  * at all members with MP_BROKEN, and it is not made any more before mp_core_drop() of its context. */
 mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);

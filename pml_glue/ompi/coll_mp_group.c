@@ -52,6 +52,18 @@ static uint64_t process_of(const void* comm, uint32_t rank) {
     return mca_pml_mp_name(&name);
 }
 
+/* Asked for each communicator when it is made, whatever it is used for: all members count alike. */
+uint32_t mca_coll_mp_next_life(ompi_communicator_t* comm) {
+    const mp_group_config_t config = {.context = mca_pml_mp_context(comm),
+                                      .ranks = (uint32_t)ompi_comm_size(comm),
+                                      .process = process_of,
+                                      .members = comm};
+    mca_pml_mp_lock();
+    const uint32_t life = mp_group_next_life(mca_pml_mp.core, &config);
+    mca_pml_mp_unlock();
+    return life;
+}
+
 /* With the lock. */
 static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
     const mp_group_config_t config = {
@@ -67,6 +79,7 @@ static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t*
         .latency = mca_coll_mp_component.engine == MP_ENGINE_HOST ? mca_coll_mp_component.latency : 0,
         .overhead = mca_coll_mp_component.overhead,
         .digest = module->ours,
+        .life = module->life,
         .memory = mca_coll_mp_component.memory,
         .peers = mca_coll_mp_component.peers,
         .engine = mca_coll_mp_component.engine,

@@ -83,6 +83,7 @@ void Collectives::make_group(Communicator& communicator, unsigned rank) {
                                                  .latency = host ? 1000u : 0u,
                                                  .overhead = 200,
                                                  .digest = 0,
+                                                 .life = 0,
                                                  .memory = std::size_t{64} << 20,
                                                  .peers = 2,
                                                  .engine = options_.engine,

@@ -64,6 +64,7 @@ struct World {
                                       .latency = 0,
                                       .overhead = 0,
                                       .digest = 0,
+                                      .life = 0,
                                       .memory = 1 << 20,
                                       .peers = 4,
                                       .engine = engine,

@@ -21,6 +21,16 @@ std::vector<std::uint64_t> processes_of(const mp_group_config_t& config) {
     return processes;
 }
 
+struct Digest { // FNV-1a
+    std::uint64_t value = 0xcbf29ce484222325;
+    void add(std::uint64_t one) {
+        for (unsigned i = 0; i < 8; ++i) value = (value ^ (one >> 8 * i & 0xff)) * 0x100000001b3;
+    }
+    void add_members(const mp_group_config_t& config) {
+        for (std::uint32_t i = 0; i < config.ranks; ++i) add(config.process(config.members, i));
+    }
+};
+
 bool makes_sense(const mp_group_config_t& config) {
     return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
            config.in_flight >= 2 && config.in_flight <= SlotRules::kMostInFlight && config.peers > 0;
@@ -28,21 +38,17 @@ bool makes_sense(const mp_group_config_t& config) {
 
 } // namespace
 
-// FNV-1a of what all members have to agree about.
 std::uint32_t check_of(const mp_group_config_t& config) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    const auto add = [&](std::uint64_t value) {
-        for (unsigned i = 0; i < 8; ++i) hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3;
-    };
-    for (std::uint32_t i = 0; i < config.ranks; ++i) add(config.process(config.members, i));
-    add(config.in_flight);
-    add(config.small);
-    add(config.halving);
-    add(config.eager);
-    add(config.latency);
-    add(config.latency ? config.overhead : 0);
-    add(config.digest);
-    return static_cast<std::uint32_t>(hash ^ hash >> 32) & wire::kCheckMask;
+    Digest digest;
+    digest.add_members(config);
+    digest.add(config.in_flight);
+    digest.add(config.small);
+    digest.add(config.halving);
+    digest.add(config.eager);
+    digest.add(config.latency);
+    digest.add(config.latency ? config.overhead : 0);
+    digest.add(config.digest);
+    return (static_cast<std::uint32_t>(digest.value ^ digest.value >> 32) + config.life) & wire::kCheckMask;
 }
 
 Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
@@ -255,6 +261,14 @@ Groups::~Groups() {
         for (std::byte* work : free) ::operator delete (work, std::align_val_t{64});
 }
 
+// An entry stays for good: who forgets one counts otherwise than other members.
+std::uint32_t Groups::next_life(const mp_group_config_t& config) {
+    Digest digest;
+    digest.add_members(config);
+    digest.add(config.context);
+    return lives_[digest.value]++;
+}
+
 Group* Groups::create(const mp_group_config_t& config) {
     if (!makes_sense(config) || config.context > wire::kContextMask) return nullptr;
     if (std::ranges::find(declined_, config.context) != declined_.end()) return nullptr;
@@ -275,9 +289,9 @@ Group* Groups::create(const mp_group_config_t& config) {
 
 // Messages that have come before it was made.
 void Groups::admit(Group& group) {
-    const std::uint32_t context = group.config_.context;
-    if (std::erase(refused_, context)) group.lose(wire::kNoRoom);
-    if (strangers_.first) again(strangers_of(context));
+    const std::uint64_t name = wire::name_of(group.config_.context, group.check_);
+    if (std::erase(refused_, name)) group.lose(wire::kNoRoom);
+    if (strangers_.first) again(strangers_of(name, wire::kContextBits));
 }
 
 // Others wait for our part in a barrier that a request's group has put in.
@@ -403,6 +417,7 @@ std::string Groups::statistics() const {
     add("early", counts_.early);
     add("queued", counts_.queued);
     add("broken", counts_.broken);
+    if (counts_.late) add("late", counts_.late);
     if (const Triggered::Counts& its = triggered_counts_; its.queues) {
         if (its.operations) add("triggered", its.operations);
         add("tasks", its.tasks);

@@ -43,6 +43,7 @@ struct PersistentWorld {
                                       .latency = 0,
                                       .overhead = 0,
                                       .digest = 0,
+                                      .life = 0,
                                       .memory = std::size_t{64} << 20,
                                       .peers = 8,
                                       .engine = engine,
