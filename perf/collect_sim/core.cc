@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "job.h"
+#include "pml/group_config.h"
 #include "pml/sim_job.h"
 #include "pml_glue/core/collect/group.h"
 #include "rounds.h"
@@ -36,24 +37,10 @@ public:
         for (unsigned i = 0; i < o.ranks; ++i) {
             mp_hooks_t hooks{};
             groups_.push_back(std::make_unique<glue::Groups>(job_[i].engine, job_[i].port, hooks));
-            // As coll/mp has them by default.
-            group_.push_back(
-                groups_[i]->create({.context = 5,
-                                    .rank = i,
-                                    .ranks = o.ranks,
-                                    .process = [](const void*, std::uint32_t one) { return std::uint64_t{one}; },
-                                    .members = nullptr,
-                                    .in_flight = 16,
-                                    .small = 8192,
-                                    .halving = 65536,
-                                    .eager = 4096,
-                                    .latency = o.latency,
-                                    .overhead = o.overhead,
-                                    .digest = 0,
-                                    .memory = 64 << 20,
-                                    .peers = 8,
-                                    .engine = MP_ENGINE_HOST,
-                                    .after = 8}));
+            mp_group_config_t config = glue::test::group_config(i, o.ranks);
+            config.latency = o.latency;
+            config.overhead = o.overhead;
+            group_.push_back(groups_[i]->create(config));
             const auto own = cluster_.node(i).on_turn;
             processes_.push_back(std::make_unique<Process>(cluster_, i));
             processes_[i]->progress = [this, i, own](bool) { return own() | (groups_[i]->progress() != 0); };

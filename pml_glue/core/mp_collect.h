@@ -17,8 +17,6 @@
 extern "C" {
 #endif
 
-typedef struct mp_group mp_group_t; /* the members of a communicator */
-
 /* Numbers of Collective (core/plan/plan.h), but for the fifth, which is an allreduce as well, and the tenth, which is
  * an alltoall. */
 typedef enum mp_collective_kind {
@@ -32,6 +30,12 @@ typedef enum mp_collective_kind {
     MP_ALLTOALL,
     MP_ALLTOALLV = 11
 } mp_collective_kind_t;
+
+/* The members of a communicator. These fields are for the functions below; the core has more behind them. */
+typedef struct mp_group {
+    size_t most[MP_ALLTOALLV + 1]; /* bytes of an operation that is ours, by kind */
+    unsigned open;                 /* operations that are not complete, also of its requests */
+} mp_group_t;
 
 typedef struct mp_collective mp_collective_t;
 struct mp_collective {
@@ -90,12 +94,17 @@ typedef struct mp_group_config {
      * member gives 0 for its engine's sake, all have to. overhead may differ where latency is 0. */
     uint32_t latency, overhead;
     uint32_t digest; /* of whatever else decides */
+    uint32_t life;   /* mp_group_next_life() of the communicator */
     size_t memory;   /* bytes of messages that come before their operation is called here, of all groups; may differ */
     unsigned peers;  /* blocks of an all-to-all that are asked for, and that are put, at a time; may differ */
     mp_engine_t engine; /* may differ, if latency does not */
     unsigned after;     /* operations until there are such queues; may differ */
 } mp_group_config_t;
 
+/* For each communicator that may have a group, once, when it is made: at all its members, also if they never make a
+ * group. How many it has had before itself with its context and its members; only these fields count. Messages of those
+ * are not taken for its own. Without memory the process ends. */
+uint32_t mp_group_next_life(mp_core_t* core, const mp_group_config_t* communicator);
 /* At least two ranks. Null: the configuration makes no sense; or there is no memory. Then operations of the group fail
  * at all members with MP_BROKEN, and it is not made any more before mp_core_drop() of its context. */
 mp_group_t* mp_group_create(mp_core_t* core, const mp_group_config_t* config);
@@ -108,15 +117,17 @@ mp_group_t* mp_group_create_request(mp_group_t* communicator);
 void mp_group_free(mp_group_t* group);
 /* This member cannot take part: operations of the group fail at all members with MP_BROKEN. */
 void mp_group_give_up(mp_group_t* group);
-/* Whether an operation of this size is ours; all members get the same answer. */
-bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes);
+/* Whether an operation of this size is ours; all members get the same answer. Never one of SIZE_MAX. */
+static inline bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes) {
+    return bytes <= group->most[kind];
+}
 /* Whether an alltoall of this size needs `in` and `out`, which may be the same memory; else `size`, `open`, `close`. */
 bool mp_group_is_small(const mp_group_t* group, size_t bytes);
 /* MP_FAILED or MP_BROKEN, as above: all operations of the group fail so, here and at all members. In a turn. */
 mp_error_t mp_group_error(const mp_group_t* group);
 /* Nothing is under way, also of what the group does for itself, and of its requests'. Until then its context has to
  * stay its own. */
-bool mp_group_idle(const mp_group_t* group);
+static inline bool mp_group_idle(const mp_group_t* group) { return group->open == 0; }
 
 /* Starts what the storage's first members say; `error` and `complete` are set here. */
 void mp_collective_start(mp_group_t* group, mp_collective_storage_t* operation);

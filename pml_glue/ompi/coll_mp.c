@@ -292,9 +292,11 @@ static mca_coll_base_module_t* component_query(ompi_communicator_t* comm, int* p
     mca_coll_mp_sweep();
     const uint32_t ours = its->ours != 0 && is_ours(comm) ? its->ours : 0;
     if (its->priority <= 0 && ours == 0) return NULL;
+    const uint32_t life = ours != 0 ? mca_coll_mp_next_life(comm) : 0; /* whatever fails here: others count it, too */
     *priority = ours != 0 && its->priority < OURS ? OURS : its->priority;
     mca_coll_mp_module_t* const module = OBJ_NEW(mca_coll_mp_module_t);
     if (module == NULL) return NULL;
     module->ours = ours;
+    module->life = life;
     return &module->super;
 }

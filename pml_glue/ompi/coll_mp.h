@@ -50,6 +50,7 @@ typedef struct mca_coll_mp_module {
     mca_coll_base_module_t super;
     mca_coll_base_comm_coll_t performs; /* the operations behind us, one reference each */
     uint32_t ours;                      /* bits of mp_collective_kind_t */
+    uint32_t life;                      /* mp_group_next_life() */
     struct {                            /* behind ours: the marker, or another component */
 #define MCA_COLL_MP_BELOW(NAME, KIND)                                                                                  \
     mca_coll_base_module_##NAME##_fn_t NAME;                                                                           \
@@ -86,6 +87,8 @@ MCA_COLL_MP_LATER(MCA_COLL_MP_DECLARE)
 MCA_COLL_MP_AGAIN(MCA_COLL_MP_DECLARE)
 /* coll_mp_group.c. The communicator is gone. */
 void mca_coll_mp_leave(mca_coll_mp_module_t* module);
+/* A communicator of ours comes. */
+uint32_t mca_coll_mp_next_life(ompi_communicator_t* comm);
 /* Gives communicators back that were kept, and whose group is idle now. */
 void mca_coll_mp_sweep(void);
 

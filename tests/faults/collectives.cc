@@ -69,24 +69,22 @@ void Collectives::make_communicator() {
 void Collectives::make_group(Communicator& communicator, unsigned rank) {
     Member& member = communicator.members[rank];
     const bool host = options_.engine == MP_ENGINE_HOST;
-    member.group = groups_[member.node]->create({.context = communicator.context,
-                                                 .rank = rank,
-                                                 .ranks = static_cast<std::uint32_t>(communicator.members.size()),
-                                                 .process = [](const void* of, std::uint32_t one) -> std::uint64_t {
-                                                     return static_cast<const Communicator*>(of)->members[one].node;
-                                                 },
-                                                 .members = &communicator,
-                                                 .in_flight = 8,
-                                                 .small = kSmall,
-                                                 .halving = kHalving,
-                                                 .eager = 1000,
-                                                 .latency = host ? 1000u : 0u,
-                                                 .overhead = 200,
-                                                 .digest = 0,
-                                                 .memory = std::size_t{64} << 20,
-                                                 .peers = 2,
-                                                 .engine = options_.engine,
-                                                 .after = 2});
+    mp_group_config_t config = glue::test::group_config(rank, static_cast<std::uint32_t>(communicator.members.size()));
+    config.context = communicator.context;
+    config.process = [](const void* of, std::uint32_t one) -> std::uint64_t {
+        return static_cast<const Communicator*>(of)->members[one].node;
+    };
+    config.members = &communicator;
+    config.in_flight = 8;
+    config.small = kSmall;
+    config.halving = kHalving;
+    config.eager = 1000;
+    config.latency = host ? 1000 : 0;
+    config.overhead = 200;
+    config.peers = 2;
+    config.engine = options_.engine;
+    config.after = 2;
+    member.group = groups_[member.node]->create(config);
     member.request = member.group->create_request();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pml/collect_calls.h"
+#include "pml/group_config.h"
 #include "pml/sim_job.h"
 #include "pml_glue/core/collect/group.h"
 

@@ -10,6 +10,7 @@
 #include "tests/pml/fake_port.h"
 #include "tests/pml/fake_tasks.h"
 #include "tests/pml/include/pml/collect_calls.h"
+#include "tests/pml/include/pml/group_config.h"
 
 namespace ucx_mp::glue::test {
 
@@ -82,30 +83,31 @@ struct CollectWorld {
         return true;
     }
     // Of these members, in this order; our rank is that of `member` among them.
+    [[nodiscard]] mp_group_config_t config(unsigned member, std::uint32_t context, const std::vector<unsigned>& who,
+                                           unsigned in_flight, std::uint32_t digest = 0) const {
+        mp_group_config_t its = group_config(static_cast<std::uint32_t>(std::ranges::find(who, member) - who.begin()),
+                                             static_cast<std::uint32_t>(who.size()));
+        its.context = context;
+        its.process = [](const void* members, std::uint32_t one) {
+            return std::uint64_t{100 + (*static_cast<const std::vector<unsigned>*>(members))[one]};
+        };
+        its.members = &who;
+        its.in_flight = in_flight;
+        its.small = kSmall;
+        its.halving = kHalving;
+        its.eager = eager;
+        its.latency = latency;
+        its.overhead = 200;
+        its.digest = digest;
+        its.memory = memory;
+        its.peers = 1 + context % 4;
+        its.engine = engine;
+        its.after = after;
+        return its;
+    }
     Group* group(unsigned member, std::uint32_t context, const std::vector<unsigned>& who, unsigned in_flight,
                  std::uint32_t digest = 0) {
-        const auto rank = static_cast<std::uint32_t>(std::find(who.begin(), who.end(), member) - who.begin());
-        return members[member].groups->create({.context = context,
-                                               .rank = rank,
-                                               .ranks = static_cast<std::uint32_t>(who.size()),
-                                               .process =
-                                                   [](const void* members, std::uint32_t one) {
-                                                       const auto& its =
-                                                           *static_cast<const std::vector<unsigned>*>(members);
-                                                       return std::uint64_t{100 + its[one]};
-                                                   },
-                                               .members = &who,
-                                               .in_flight = in_flight,
-                                               .small = kSmall,
-                                               .halving = kHalving,
-                                               .eager = eager,
-                                               .latency = latency,
-                                               .overhead = 200,
-                                               .digest = digest,
-                                               .memory = memory,
-                                               .peers = 1 + context % 4,
-                                               .engine = engine,
-                                               .after = after});
+        return members[member].groups->create(config(member, context, who, in_flight, digest));
     }
     // All memory of the program, and mapped anew at the same addresses, between operations.
     void unmap() {

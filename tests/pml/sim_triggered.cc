@@ -6,6 +6,7 @@
 #include <deque>
 #include <random>
 
+#include "pml/group_config.h"
 #include "pml/sim_job.h"
 #include "pml_glue/core/collect/group.h"
 
@@ -51,23 +52,12 @@ struct World {
             mp_hooks_t hooks{};
             hooks.argument = this;
             groups.push_back(std::make_unique<Groups>(job[rank].engine, job[rank].port, hooks));
-            group.push_back(
-                groups[rank]->create({.context = 5,
-                                      .rank = rank,
-                                      .ranks = ranks,
-                                      .process = [](const void*, std::uint32_t one) { return std::uint64_t{one}; },
-                                      .members = nullptr,
-                                      .in_flight = 8,
-                                      .small = 4096,
-                                      .halving = 4096,
-                                      .eager = 100,
-                                      .latency = 0,
-                                      .overhead = 0,
-                                      .digest = 0,
-                                      .memory = 1 << 20,
-                                      .peers = 4,
-                                      .engine = engine,
-                                      .after = 1}));
+            mp_group_config_t config = glue::test::group_config(rank, ranks);
+            config.in_flight = 8;
+            config.small = config.halving = 4096;
+            config.engine = engine;
+            config.after = 1;
+            group.push_back(groups[rank]->create(config));
             job[rank].turn = [this, rank] { return progress(rank); };
             cluster.node(rank).on_turn = [this, rank, own = cluster.node(rank).on_turn]() -> bool {
                 const bool any = own();

@@ -15,11 +15,16 @@ std::uint64_t first_word(const std::byte* data) {
 }
 } // namespace
 
-// The operation's next actions can be done if this is the last part that they take.
+// The operation's next actions can be done if this is the last part that they take. Last touch.
 inline void Group::has_come(GroupOperation& operation, unsigned edge) {
     const std::uint64_t bit = std::uint64_t{1} << edge;
     operation.arrived |= bit;
-    if (operation.awaited & bit && (operation.awaited &= ~bit) == 0) all_.list(operation);
+    if (!(operation.awaited & bit) || (operation.awaited &= ~bit)) return;
+    const bool sends = operation.at < operation.plan->sends_until || first_; // those that are queued may, too
+    if (sends)
+        all_.list(operation);
+    else
+        advance(operation);
 }
 
 // Nearly all: of an operation that has begun. False: nothing has happened, and the rest of this file says why.
@@ -101,9 +106,10 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
         if (kind == wire::kReady) refuse(data);
         return;
     }
-    if (!group) return keep_stranger(name.context, kind, data, length);
+    if (!group) return keep_stranger(first_word(data), kind, data, length);
     if (name.check != group->check_) {
         if (kind == wire::kReady) refuse(data); // who asks waits for an answer
+        if (group->had_earlier(name.check)) return void(++counts_.late);
         return dropped("a message of a collective comes from a member with other members, or other parameters "
                        "(coll_mp_*): they have to be the same everywhere");
     }
@@ -126,6 +132,11 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
             return dropped("a block of a collective's part is not in it");
     }
     group->arrive(arrival, kind, data, length);
+}
+
+bool Group::had_earlier(std::uint32_t check) const {
+    const std::uint32_t before = (check_ - check) & wire::kCheckMask;
+    return before != 0 && before <= config_.life;
 }
 
 void Group::arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length) {
@@ -247,12 +258,13 @@ bool Groups::keep(EarlyList& list, MessageKind kind, const std::byte* data, std:
 }
 
 // A communicator without a group here cannot be told yet: its group breaks when it is made.
-void Groups::keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length) {
-    const bool refused = std::find(refused_.begin(), refused_.end(), context) != refused_.end();
+void Groups::keep_stranger(std::uint64_t name, MessageKind kind, const std::byte* data, std::size_t length) {
+    name &= wire::kNameBits;
+    const bool refused = std::ranges::find(refused_, name) != refused_.end();
     if (!refused && keep(strangers_, kind, data, length)) return;
     if (!refused) {
-        refused_.push_back(context);
-        EarlyList its = strangers_of(context);
+        refused_.push_back(name);
+        EarlyList its = strangers_of(name, wire::kNameBits);
         forget(its);
     }
     if (kind == wire::kReady) refuse(data);
@@ -294,11 +306,11 @@ void Groups::forget(EarlyList& list) {
     }
 }
 
-EarlyList Groups::strangers_of(std::uint32_t context, std::uint32_t mask) {
+EarlyList Groups::strangers_of(std::uint64_t name, std::uint64_t mask) {
     EarlyList its, others;
     while (Early* const one = strangers_.first) {
         strangers_.first = one->next;
-        const bool is = (wire::unpack(first_word(one->message.data())).context & mask) == context;
+        const bool is = ((first_word(one->message.data()) ^ name) & mask) == 0;
         (is ? its : others).add(*one);
     }
     strangers_ = others;

@@ -51,7 +51,7 @@ void Group::lose(std::uint64_t why) {
     if (triggered_) triggered_->stop();
     if (stripes_) stripes_->stop();
     if (why == wire::kDeclined) lose_requests();
-    if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
+    if (open == 0) return; // the next operation says so: there may be none, if all of us end
     all_.engine_.report(line_of(config_.context, why).data());
     tell_broken();
     for (Slot& slot : slots_) {
@@ -89,9 +89,7 @@ void Group::tell_broken() {
 }
 
 void Groups::tell_broken(const mp_group_config_t& config, std::uint32_t check, std::uint64_t why) {
-    const wire::BrokenHeader message{
-        .name = wire::pack({.context = config.context, .number = 0, .edge = 0, .collective = 0, .check = check}),
-        .process = why};
+    const wire::BrokenHeader message{.name = wire::name_of(config.context, check), .process = why};
     for (std::uint32_t distance = 1; distance < config.ranks; distance *= 2)
         for (const std::uint32_t to : {config.rank + distance, config.rank + config.ranks - distance}) {
             const std::uint64_t process = config.process(config.members, to % config.ranks);
@@ -103,7 +101,7 @@ void Groups::tell_broken(const mp_group_config_t& config, std::uint32_t check, s
 // that it was declined.
 void Groups::decline(const mp_group_config_t& config) {
     declined_.push_back(config.context >> wire::kRequestBits);
-    EarlyList its = strangers_of(config.context, ~wire::kRequestMask);
+    EarlyList its = strangers_of(wire::name_of(config.context, 0), wire::kCommunicatorBits);
     forget(its);
     ++counts_.broken;
     engine_.report(line_of(config.context, wire::kDeclined).data());
@@ -113,10 +111,11 @@ void Groups::decline(const mp_group_config_t& config) {
 // Nor is what has come for it of the next one with its number.
 void Groups::drop(std::uint32_t context) {
     if (context > wire::kContextMask) return; // too large to have a group, and another one's name when shifted
-    EarlyList its = strangers_of(context << wire::kRequestBits, ~wire::kRequestMask);
+    const std::uint64_t name = wire::name_of(context << wire::kRequestBits, 0);
+    EarlyList its = strangers_of(name, wire::kCommunicatorBits);
     forget(its);
     std::erase(declined_, context);
-    std::erase_if(refused_, [=](std::uint32_t one) { return one >> wire::kRequestBits == context; });
+    std::erase_if(refused_, [=](std::uint64_t one) { return (one & wire::kCommunicatorBits) == name; });
 }
 
 void Groups::tell(std::uint64_t process, MessageKind kind, const void* message, std::size_t length) {

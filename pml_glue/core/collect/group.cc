@@ -21,6 +21,16 @@ std::vector<std::uint64_t> processes_of(const mp_group_config_t& config) {
     return processes;
 }
 
+struct Digest { // FNV-1a
+    std::uint64_t value = 0xcbf29ce484222325;
+    void add(std::uint64_t one) {
+        for (unsigned i = 0; i < 8; ++i) value = (value ^ (one >> 8 * i & 0xff)) * 0x100000001b3;
+    }
+    void add_members(const mp_group_config_t& config) {
+        for (std::uint32_t i = 0; i < config.ranks; ++i) add(config.process(config.members, i));
+    }
+};
+
 bool makes_sense(const mp_group_config_t& config) {
     return config.ranks >= 2 && config.ranks <= wire::kContextMask && config.rank < config.ranks &&
            config.in_flight >= 2 && config.in_flight <= SlotRules::kMostInFlight && config.peers > 0;
@@ -28,25 +38,21 @@ bool makes_sense(const mp_group_config_t& config) {
 
 } // namespace
 
-// FNV-1a of what all members have to agree about.
 std::uint32_t check_of(const mp_group_config_t& config) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    const auto add = [&](std::uint64_t value) {
-        for (unsigned i = 0; i < 8; ++i) hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3;
-    };
-    for (std::uint32_t i = 0; i < config.ranks; ++i) add(config.process(config.members, i));
-    add(config.in_flight);
-    add(config.small);
-    add(config.halving);
-    add(config.eager);
-    add(config.latency);
-    add(config.latency ? config.overhead : 0);
-    add(config.digest);
-    return static_cast<std::uint32_t>(hash ^ hash >> 32) & wire::kCheckMask;
+    Digest digest;
+    digest.add_members(config);
+    digest.add(config.in_flight);
+    digest.add(config.small);
+    digest.add(config.halving);
+    digest.add(config.eager);
+    digest.add(config.latency);
+    digest.add(config.latency ? config.overhead : 0);
+    digest.add(config.digest);
+    return (static_cast<std::uint32_t>(digest.value ^ digest.value >> 32) + config.life) & wire::kCheckMask;
 }
 
 Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
-    : all_(all), config_(config), processes_(processes_of(config)), check_(check_of(config)),
+    : mp_group{}, all_(all), config_(config), processes_(processes_of(config)), check_(check_of(config)),
       small_each_(config.small / config.ranks), rounds_(choose_rounds(config.ranks, config.latency, config.overhead)),
       rules_(config.in_flight), triggered_(config.engine != MP_ENGINE_HOST && config.latency == 0 && all.tasks_ &&
                                                    config.small <= Triggered::kMostSmall
@@ -56,7 +62,12 @@ Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
                    ? std::make_unique<Stripes>(*this, *all.tasks_, all.stripe_counts_)
                    : nullptr),
       eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
-      communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {}
+      communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {
+    for (const auto kind : {MP_ALLGATHER, MP_GATHER, MP_REDUCE, MP_SCATTER}) most[kind] = small_each_;
+    for (const auto kind : {MP_BARRIER, MP_ALLTOALL, MP_ALLTOALLV}) most[kind] = SIZE_MAX - 1;
+    most[MP_BCAST] = config.small;
+    most[MP_ALLREDUCE] = std::max(config.halving, small_each_);
+}
 
 Group::~Group() {
     for (Slot& slot : slots_) {
@@ -112,29 +123,6 @@ void Group::give_back_exchange(std::uint64_t number) {
     free_exchanges_ = std::move(its);
 }
 
-bool Group::takes(Collective collective, std::size_t bytes) const {
-    switch (collective) {
-    case Collective::barrier:
-        return true;
-    case Collective::bcast:
-        return bytes <= config_.small;
-    case Collective::allreduce:
-    case Collective::halving:
-        return bytes <= config_.halving || bytes <= small_each_;
-    case Collective::allgather:
-    case Collective::gather:
-    case Collective::reduce:
-    case Collective::scatter:
-        return bytes <= small_each_;
-    case Collective::alltoall:
-    case Collective::exchange:
-        return bytes > 0 && bytes < SIZE_MAX;
-    case Collective::exchangev:
-        return bytes < SIZE_MAX;
-    }
-    return false;
-}
-
 GroupOperation& Group::new_barrier() {
     GroupOperation* barrier = free_barriers_;
     if (barrier) {
@@ -164,8 +152,8 @@ void Group::start(GroupOperation& operation) {
         one.awaited = 0;
         one.error = MP_OK;
         one.shown.complete = false;
-        ++open_;
-        if (communicator_) ++communicator_->open_;
+        ++open;
+        if (communicator_) ++communicator_->open;
     };
     prepare(operation, false);
     if (broken_) [[unlikely]] {
@@ -219,7 +207,12 @@ KeptPlan& Group::find_plan(const Shape& shape) {
         if (other == oldest) other = nullptr;
     oldest->shape = shape;
     make_plan(shape, oldest->plan);
-    oldest->partners.assign(oldest->plan.actions.size(), nullptr);
+    const auto& actions = oldest->plan.actions;
+    oldest->partners.assign(actions.size(), nullptr);
+    const bool waits = !actions.empty() && actions[0].what == Action::What::take;
+    oldest->first_edges = waits ? actions[0].edges : 0;
+    oldest->sends_until = static_cast<std::uint32_t>(actions.size());
+    while (oldest->sends_until && actions[oldest->sends_until - 1].what != Action::What::put) --oldest->sends_until;
     if (shape.triggered) find_triggered(shape, oldest->plan, oldest->puts);
     return *(recent = oldest);
 }
@@ -255,6 +248,14 @@ Groups::~Groups() {
         for (std::byte* work : free) ::operator delete (work, std::align_val_t{64});
 }
 
+// An entry stays for good: who forgets one counts otherwise than other members.
+std::uint32_t Groups::next_life(const mp_group_config_t& config) {
+    Digest digest;
+    digest.add_members(config);
+    digest.add(config.context);
+    return lives_[digest.value]++;
+}
+
 Group* Groups::create(const mp_group_config_t& config) {
     if (!makes_sense(config) || config.context > wire::kContextMask) return nullptr;
     if (std::ranges::find(declined_, config.context) != declined_.end()) return nullptr;
@@ -275,9 +276,9 @@ Group* Groups::create(const mp_group_config_t& config) {
 
 // Messages that have come before it was made.
 void Groups::admit(Group& group) {
-    const std::uint32_t context = group.config_.context;
-    if (std::erase(refused_, context)) group.lose(wire::kNoRoom);
-    if (strangers_.first) again(strangers_of(context));
+    const std::uint64_t name = wire::name_of(group.config_.context, group.check_);
+    if (std::erase(refused_, name)) group.lose(wire::kNoRoom);
+    if (strangers_.first) again(strangers_of(name, wire::kContextBits));
 }
 
 // Others wait for our part in a barrier that a request's group has put in.
@@ -403,6 +404,7 @@ std::string Groups::statistics() const {
     add("early", counts_.early);
     add("queued", counts_.queued);
     add("broken", counts_.broken);
+    if (counts_.late) add("late", counts_.late);
     if (const Triggered::Counts& its = triggered_counts_; its.queues) {
         if (its.operations) add("triggered", its.operations);
         add("tasks", its.tasks);

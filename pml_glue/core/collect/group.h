@@ -3,14 +3,11 @@
 //
 // An incoming part goes to the place of its take at once, if its operation has been started here. Else it is kept, with
 // the slot of its operation, or for a group that is not made yet. How much comes early is bounded by the rules of slots
-// (plan/slot_rules.h); what others pretend beyond that is dropped. Operators are applied, and others answered, by
-// progress(), not while messages arrive.
+// (plan/slot_rules.h); what others pretend beyond that is dropped. Nothing is sent while messages arrive: others are
+// answered by progress(). But an operation that only waits for its last part ends with that.
 //
-// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges. Bound: a
-// message does not say of which communicator it is, among those that have had its number one after the other. Messages
-// of a broken group are forgotten until this member drops the communicator. A `broken` behind that, of a member that
-// has started its operation late, breaks the next group if that has the same members and parameters. It must not be
-// taken for old: parts may have come before it that are old, too, and the next group would use them.
+// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges. Messages of
+// a broken group may come when the communicator has been freed, and its number is another one's (messages.h).
 //
 // A persistent request is a group of its own, with the members of its communicator's. Members may start requests in any
 // order (MPI-4.0 3.9), but the operations of a group in one. All operations of a request have the same buffers, so
@@ -20,6 +17,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "pml_glue/core/collect/exchange.h"
@@ -38,6 +36,8 @@ struct KeptPlan {
     Plan plan;
     std::vector<Peer*> partners; // of each action; null: not looked for yet
     std::vector<TriggeredPut> puts;
+    std::uint64_t first_edges = 0; // of the takes that it begins with
+    std::uint32_t sends_until = 0; // the first action behind the last put
     unsigned users = 0;
     std::uint64_t used = 0; // when last, in operations
 };
@@ -119,23 +119,22 @@ struct GroupOperation {
 static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
 static_assert(Rounds::kMostMessages + 2 == GroupOperation::kMostTakes);
 
-// A digest of what all members have to agree about.
+// A digest of what all members have to agree about: consecutive lives have consecutive ones.
 [[nodiscard]] std::uint32_t check_of(const mp_group_config_t& config);
 
-class Group {
+class Group final : public mp_group {
 public:
     Group(Groups& all, const mp_group_config_t& config, Group* communicator);
     Group(const Group&) = delete;
     ~Group();
 
-    [[nodiscard]] bool takes(Collective collective, std::size_t bytes) const;
     [[nodiscard]] bool is_bruck(std::size_t bytes) const; // an alltoall of such blocks
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] mp_error_t error() const {
         if (!broken_) return MP_OK;
         return gone_ >= wire::kDeclined ? MP_BROKEN : MP_FAILED;
     }
-    [[nodiscard]] bool idle() const { return open_ == 0; }
+    [[nodiscard]] bool idle() const { return open == 0; }
     void start(GroupOperation& operation);
     void free();
     // This member cannot take part: all operations fail, at all members.
@@ -182,6 +181,7 @@ private:
     [[nodiscard]] bool take(std::uint64_t bits, const std::byte* data, std::size_t length);
     void arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length);
     void place(GroupOperation& operation, const Arrival& arrival);
+    [[nodiscard]] bool had_earlier(std::uint32_t check) const; // an earlier life of this communicator
     void arrive_exchange(const wire::PartName& name, MessageKind kind, const std::byte* data, std::size_t length);
     void cancel(const wire::CancelHeader& header);
     void renew_memory(GroupOperation& operation); // exchange.cc
@@ -193,6 +193,7 @@ private:
     [[nodiscard]] Posted post(GroupOperation& operation, const Action& action, Peer& peer);
     void finish(GroupOperation& operation);
     void end(GroupOperation& operation);
+    [[gnu::cold, gnu::noinline]] void end_in_communicator();
     [[nodiscard]] Peer* partner(GroupOperation& operation);
     [[nodiscard]] Peer* member(std::uint32_t rank);
     [[nodiscard]] Peer* connect(std::uint32_t rank);
@@ -227,7 +228,6 @@ private:
     std::unique_ptr<Exchange> free_exchanges_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;  // of slots, whose operation has one
     GroupOperation *first_ = nullptr, *last_ = nullptr; // queued
-    unsigned open_ = 0;                                 // operations that are not complete, also of requests
     bool broken_ = false, told_broken_ = false, beginning_ = false;
     bool freed_ = false;     // a request's, but a barrier of its own is under way
     std::uint64_t gone_ = 0; // the process
@@ -243,6 +243,8 @@ public:
 
     // Null: the configuration makes no sense. Or there is no memory for it, which the other members are told.
     [[nodiscard]] Group* create(const mp_group_config_t& config);
+    // A communicator comes; of the configuration number and members count. See mp_group_next_life().
+    [[nodiscard]] std::uint32_t next_life(const mp_group_config_t& config);
     void drop(std::uint32_t context); // the communicator is gone
     unsigned progress() { return first_ || !tells_.empty() ? look() : 0; }
     [[nodiscard]] std::string statistics() const;
@@ -300,14 +302,14 @@ private:
     void on_stripe(Group* group, const wire::PartName& name, const std::byte* data, std::size_t length);
     // False: there is no room.
     [[nodiscard]] bool keep(EarlyList& list, MessageKind kind, const std::byte* data, std::size_t length);
-    void keep_stranger(std::uint32_t context, MessageKind kind, const std::byte* data, std::size_t length);
+    void keep_stranger(std::uint64_t name, MessageKind kind, const std::byte* data, std::size_t length);
     [[nodiscard]] Early& store(MessageKind kind, const std::byte* data, std::size_t length);
     void again(EarlyList list);   // what was kept, as if it came now
     void forget(EarlyList& list); // but answers questions
     void refuse(const std::byte* question);
     [[nodiscard]] bool cancel(EarlyList& list, const wire::CancelHeader& header);
     void give_back(Early& one);
-    [[nodiscard]] EarlyList strangers_of(std::uint32_t context, std::uint32_t mask = UINT32_MAX);
+    [[nodiscard]] EarlyList strangers_of(std::uint64_t name, std::uint64_t mask); // that have these bits of their name
     void list(GroupOperation& operation) {
         operation.listed = true;
         operation.next = nullptr;
@@ -339,7 +341,7 @@ private:
     std::vector<std::unique_ptr<Group>> groups_;                       // by context
     std::vector<Group*> dead_;                                         // of requests that are freed, and idle now
     EarlyList strangers_;                                              // of groups that are not made yet
-    std::vector<std::uint32_t> refused_;                               // of which not all could be kept
+    std::vector<std::uint64_t> refused_;                               // names of which not all could be kept
     std::vector<std::uint32_t> declined_;                              // communicators that had no memory here
     std::size_t early_bytes_ = 0, most_early_ = std::size_t{64} << 20; // that come before their operation or group
     Early* free_early_ = nullptr;
@@ -350,15 +352,16 @@ private:
     unsigned over_ = 0; // of those that are listed to be told, since the last look
     bool looking_ = false;
     std::vector<Tell> tells_;
-    std::vector<Triggered*> triggers_; // of groups that have an arena
-    std::vector<Stripes*> stripes_;    // of requests
-    std::size_t arena_bytes_ = 0;      // of all groups
+    std::vector<Triggered*> triggers_;                       // of groups that have an arena
+    std::vector<Stripes*> stripes_;                          // of requests
+    std::size_t arena_bytes_ = 0;                            // of all groups
+    std::unordered_map<std::uint64_t, std::uint32_t> lives_; // by a digest of number and members
     Triggered::Counts triggered_counts_;
     Stripes::Counts stripe_counts_;
     struct Counts {
         std::uint64_t operations[2][kCollectives] = {}; // blocking, and not
         std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, known = 0, puts = 0,
-                      put_bytes = 0, requests = 0, early = 0, queued = 0, broken = 0, dropped = 0;
+                      put_bytes = 0, requests = 0, early = 0, queued = 0, broken = 0, late = 0, dropped = 0;
     } counts_;
 };
 

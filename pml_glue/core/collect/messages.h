@@ -13,6 +13,19 @@
 //                         arrived, also by who does not have the group
 //     broken --------->   a member is gone: all operations of the group fail. Passed on once, along all edges
 //     queue  <-------->   to have a queue that waits along an edge, and of its end (triggered.h)
+//
+// MPI libraries use the numbers of communicators again. A message of a group that is broken, or has asked for queues,
+// may come late: its receiver has freed the communicator, or has the next one with its number. So `check` has the
+// communicator's life in it: how many with this number and these members have been before it. All members count them
+// alike (Groups::next_life()). They make the next communicator together, so none has sent of it while another one still
+// has the last one. That leaves three cases for a receiver:
+//
+//     its group has another check   the message is of an earlier life, or its sender has other parameters: dropped
+//     it has no group               kept. The group takes what has its check, when it is made; the rest is dropped
+//     the communicator is dropped   all that is kept for its number is of it, or earlier: dropped
+//
+// Lives of one list of members are told apart for certain (the last 2^14 of them), those of other lists, and other
+// parameters, but for one in 2^14. A question that is dropped is answered, as any other.
 #pragma once
 
 #include "pml_glue/core/plan/plan.h"
@@ -41,7 +54,7 @@ struct PartName {
     std::uint32_t number = 0;  // of the operation, modulo 2^8
     std::uint32_t edge = 0;    // of the take
     std::uint32_t collective = 0;
-    std::uint32_t check = 0; // of members and parameters: who differs in them is told apart
+    std::uint32_t check = 0; // of members, parameters and life: check_of()
 };
 inline constexpr unsigned kRequestBits = 12;
 inline constexpr std::uint32_t kContextMask = (1u << 20) - 1, kRequestMask = (1u << kRequestBits) - 1,
@@ -62,6 +75,13 @@ inline constexpr unsigned kContextShift = 32, kNumberShift = 24, kEdgeShift = 18
             .collective = static_cast<std::uint32_t>(bits >> kCollectiveShift) & kCollectiveMask,
             .check = static_cast<std::uint32_t>(bits) & kCheckMask};
 }
+
+// A group's, as all its messages have it; and the bits of it.
+[[nodiscard]] inline std::uint64_t name_of(std::uint32_t context, std::uint32_t check) {
+    return pack({.context = context, .number = 0, .edge = 0, .collective = 0, .check = check});
+}
+inline constexpr std::uint64_t kContextBits = std::uint64_t{UINT32_MAX} << kContextShift,
+                               kCommunicatorBits = kContextBits << kRequestBits, kNameBits = kContextBits | kCheckMask;
 
 struct [[gnu::packed]] BlockHeader {
     std::uint64_t name;

@@ -117,24 +117,22 @@ Posted Stripes::tell(std::uint32_t rank, Pair& pair) {
         wire::LaneHeader header;
         std::byte more[kMostMore];
     } message;
-    message.header = {
-        .name = wire::pack(
-            {.context = group_.config_.context, .number = 0, .edge = 0, .collective = 0, .check = group_.check_}),
-        .process = all.engine_.process(),
-        .from = group_.config_.rank,
-        .to = rank,
-        .says = pair.says,
-        .lanes = 0,
-        .soon = 0,
-        .rails = {},
-        .zero = 0,
-        .word_keys = 0,
-        .place_keys = 0,
-        .words = 0,
-        .place = 0,
-        .bytes_in = pair.in.bytes,
-        .bytes_out = pair.out.bytes,
-        .start = start_};
+    message.header = {.name = wire::name_of(group_.config_.context, group_.check_),
+                      .process = all.engine_.process(),
+                      .from = group_.config_.rank,
+                      .to = rank,
+                      .says = pair.says,
+                      .lanes = 0,
+                      .soon = 0,
+                      .rails = {},
+                      .zero = 0,
+                      .word_keys = 0,
+                      .place_keys = 0,
+                      .words = 0,
+                      .place = 0,
+                      .bytes_in = pair.in.bytes,
+                      .bytes_out = pair.out.bytes,
+                      .start = start_};
     wire::LaneHeader& header = message.header;
     std::size_t length = sizeof header;
     if (header.says == Says::grant) header.start = start_ + 2;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "pml/group_config.h"
 #include "pml/sim_job.h"
 #include "pml_glue/core/collect/group.h"
 
@@ -30,23 +31,9 @@ struct PersistentWorld {
             mp_hooks_t hooks{};
             hooks.argument = this;
             groups.push_back(std::make_unique<glue::Groups>(job[rank].engine, job[rank].port, hooks));
-            communicators.push_back(
-                groups[rank]->create({.context = 5,
-                                      .rank = rank,
-                                      .ranks = ranks,
-                                      .process = [](const void*, std::uint32_t one) { return std::uint64_t{one}; },
-                                      .members = nullptr,
-                                      .in_flight = 16,
-                                      .small = 8192,
-                                      .halving = 65536,
-                                      .eager = 4096,
-                                      .latency = 0,
-                                      .overhead = 0,
-                                      .digest = 0,
-                                      .memory = std::size_t{64} << 20,
-                                      .peers = 8,
-                                      .engine = engine,
-                                      .after = 8}));
+            mp_group_config_t config = glue::test::group_config(rank, ranks);
+            config.engine = engine;
+            communicators.push_back(groups[rank]->create(config));
             requests.push_back(communicators[rank]->create_request());
             calls.push_back(std::make_unique<Call>());
             describe(rank);
