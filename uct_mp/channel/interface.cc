@@ -163,7 +163,7 @@ Status Interface::serve_by(Channel& channel, adapt::Service service) {
     if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
     if (service != adapt::Service::rc && core_->observer->wiring.served(channel).places == 0) return ring;
     return core_->observer->wiring.serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
-                                           Reason::call);
+                                            Reason::call);
 }
 
 Interface::Looks Interface::ring_looks() const { return {core_->rings.hits, core_->rings.misses}; }
