@@ -1,6 +1,7 @@
-"""mpi4py's own tests (3.1.4, the version that Debian packages) and their recorded baseline over stock shared memory.
+"""mpi4py's own tests, of the releases that Debian packages (3.1.4 in 12, 4.0.3 in 13), and what of them goes wrong over
+stock shared memory on that Debian: a baseline for each.
 
-Record it anew:  /usr/bin/python3 tests/judges/mpi4py_suite.py record [TIMES]
+Record that of this system anew:  /usr/bin/python3 tests/judges/mpi4py_suite.py record [TIMES [RANKS...]]
 What stock Open MPI (pml/ucx, osc/ucx) does wrong over UCX's posix shared memory it may do wrong over the adapter, too;
 nothing else but what NEEDS_ORDER and NEEDS_LUCK name. A test that crashes or hangs the job there is left out; one that fails may fail,
 or pass.
@@ -9,12 +10,12 @@ or pass.
 import collections
 import glob
 import os
+import re
 import sys
 import time
 
 from judge import SOURCE, Failure, Skip
 
-BASELINE = os.path.join(SOURCE, "tests", "judges", "mpi4py-baseline.txt")
 RANK = os.path.join(SOURCE, "tests", "judges", "mpi4py_rank.py")
 
 # Each batch is a job of its own. Windows apart from the rest: stock osc/ucx is where jobs crash. JOBS start processes of
@@ -22,9 +23,9 @@ RANK = os.path.join(SOURCE, "tests", "judges", "mpi4py_rank.py")
 # ranks on 2 cores test_rma and test_rma_nb, whose busy-waiting locks take minutes over stock shared memory, too.
 JOBS = {"test_dynproc": 4, "test_spawn": 40}  # and their tests
 WINDOWS = ("test_rma", "test_rma_nb", "test_win")
-# A batch for whoever has collective operations of its own, and its tests.
-COLLECTIVES = (["test_cco_buf", "test_cco_nb_buf", "test_cco_nb_vec", "test_cco_obj", "test_cco_vec", "test_comm", "test_op",
-                "test_request", "test_threads"], 390)
+# A batch for whoever has collective operations of its own.
+COLLECTIVES = ["test_cco_buf", "test_cco_nb_buf", "test_cco_nb_vec", "test_cco_obj", "test_cco_vec", "test_comm", "test_op",
+               "test_request", "test_threads"]
 
 # May fail where reads take their time. MPI_Get_accumulate with MPI_REPLACE is a get and then a put in stock osc/ucx, with
 # nothing between them: InfiniBand lets a write overtake the read before it unless it has the fence bit (IB specification,
@@ -38,18 +39,28 @@ NEEDS_LUCK = {"test_p2p_obj.TestP2PObjSelf.testCancel", "test_p2p_obj.TestP2PObj
               "test_p2p_obj.TestP2PObjSelfDup.testCancel", "test_p2p_obj.TestP2PObjWorldDup.testCancel"}
 
 
+def installed():
+    """The first number of mpi4py's version."""
+    import mpi4py # its tests of another one are no tests of this
+    return int(mpi4py.__version__.split(".")[0])
+
+
+def baseline(release):
+    return os.path.join(SOURCE, "tests", "judges", f"mpi4py-{release}-baseline.txt")
+
+
 def folder():
-    """The folder `test` of mpi4py's source: of 3.1.4 (Debian 12). 4.0 (Debian 13) begins in main.py, with other tests."""
+    """The folder `test` of the source of the mpi4py that is installed. The tests of mpi4py 4 begin in main.py."""
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ucx-mp", "src", "mpi4py")
     other = None
     for place in [os.environ.get("TESTS_MPI4PY", ""), *sorted(glob.glob(cache + "/mpi4py-*/test"))]:
-        if place and os.path.exists(os.path.join(place, "main.py")):
+        if place and os.path.exists(os.path.join(place, "runtests.py")):
+            if (4 if os.path.exists(os.path.join(place, "main.py")) else 3) == installed():
+                return place
             other = place
-        elif place and os.path.exists(os.path.join(place, "runtests.py")):
-            return place
     if other:
-        raise Skip(f"{other} has the tests of mpi4py 4, which are others; what stock Open MPI does wrong there is not recorded")
-    raise Skip("no source of mpi4py 3.1.4: neither `apt-get source mpi4py` (cmake/install-deps) nor "
+        raise Skip(f"{other} has the tests of another release of mpi4py than {installed()}, which is installed")
+    raise Skip(f"no source of mpi4py {installed()}: neither `apt-get source mpi4py` (cmake/install-deps) nor "
                "$TESTS_MPI4PY provides its tests")
 
 
@@ -64,13 +75,16 @@ def batches(tests, ranks, jobs=False):
 def read_baseline():
     """{(ranks, test): outcome} of all that is not ok, and {(ranks, first module of the batch): number of tests}."""
     outcomes, counts = {}, {}
-    with open(BASELINE, encoding="ascii") as text:
+    path = baseline(installed())
+    if not os.path.exists(path):
+        return outcomes, counts
+    with open(path, encoding="ascii") as text:
         for line in text:
             words = line.split("#")[0].split()
             if words and words[0] == "count":
                 counts[int(words[1]), words[2]] = int(words[3])
             elif words:
-                outcomes[int(words[0]), words[1]] = words[2]
+                outcomes.update(((int(ranks), words[1]), words[2]) for ranks in words[0].split(","))
     return outcomes, counts
 
 
@@ -166,15 +180,19 @@ def judge(start, ranks, work, ordered, own_windows=False, jobs=False, collective
     `collectives`: nothing but COLLECTIVES."""
     tests = folder()
     outcomes, counts = read_baseline()
+    parts = [COLLECTIVES] if collectives else batches(tests, ranks, jobs)
+    unknown = [modules[0] for modules in parts if modules[0] not in JOBS and (ranks, modules[0]) not in counts]
+    if unknown:
+        raise Skip(f"what stock Open MPI does wrong in {', '.join(unknown)}... of mpi4py {installed()} with {ranks} ranks is not recorded")
     if own_windows:
         ordered = True
         outcomes = {(n, test): outcome for (n, test), outcome in outcomes.items()
                     if outcome == "skipped" or test.split(".")[0] not in WINDOWS}
     worse, given_up = [], []
-    for modules in [COLLECTIVES[0]] if collectives else batches(tests, ranks, jobs):
+    for modules in parts:
         excluded = {test for (n, test), outcome in outcomes.items() if n == ranks and outcome == "breaks"}
         result = run_batch(start, ranks, tests, modules, work, excluded, limit(ranks, modules), given_up)
-        wanted = COLLECTIVES[1] if collectives else counts.get((ranks, modules[0]), JOBS.get(modules[0], 0))
+        wanted = counts.get((ranks, modules[0]), JOBS.get(modules[0], 0))
         if result.planned < wanted:
             worse.append(f"{modules[0]}...: {result.planned} tests instead of {wanted}")
         unlucky = all(result.outcomes.get(test) == "FAIL" for test in NEEDS_LUCK) # then it is no luck
@@ -195,51 +213,67 @@ def judge(start, ranks, work, ordered, own_windows=False, jobs=False, collective
     return given_up
 
 
-def record(times):
-    """Writes the baseline: the union of what goes wrong in some runs over stock shared memory."""
+def record_batch(run, ranks, found, times):
+    """Adds what goes wrong to `found`; the number of tests. What breaks the job is left out from then on, and it is run again."""
+    planned = 0
+    for _ in range(times):
+        broken = True
+        while broken:
+            result = run({test for (n, test), outcome in found.items() if n == ranks and outcome == "breaks"})
+            planned, broken = result.planned, result.fate and result.broken
+            for test, outcome in result.outcomes.items():
+                if outcome != "ok" and found.get((ranks, test)) != "breaks":
+                    found[ranks, test] = outcome
+            if result.fate:
+                print(f"{ranks} ranks: {result.fate}, in {result.broken}", flush=True)
+                found.update({(ranks, test): "breaks" for test in result.broken})
+    return planned
+
+
+def record(times, numbers):
+    """Writes the baseline for some numbers of ranks: the union of what goes wrong in some runs over stock shared memory."""
     import tempfile
 
     import judge as library
     from judge_mpi import mpirun
     tests = folder()
-    found, counts = {}, {}
+    found, counts = ({key: value for key, value in kept.items() if key[0] not in numbers} for kept in read_baseline())
     with tempfile.TemporaryDirectory() as work:
         session = library.Session(None, "ideal", work)
 
         def start(ranks, argv):
             return session.start(mpirun(ranks, *argv), env={"UCX_TLS": "posix,cma,self", "UCX_LOG_LEVEL": "fatal"})
 
-        for ranks in (2, 4, 8):
-            for modules in batches(tests, ranks):
+        for ranks in numbers:
+            for modules in batches(tests, ranks) + ([COLLECTIVES] if ranks == 2 else []):
                 began = time.monotonic()
-                for _ in range(times):
-                    while True:
-                        excluded = {test for (n, test), outcome in found.items() if n == ranks and outcome == "breaks"}
-                        result = run_batch(start, ranks, tests, modules, work, excluded, limit(ranks, modules), [])
-                        for test, outcome in result.outcomes.items():
-                            if outcome != "ok" and found.get((ranks, test)) != "breaks":
-                                found[ranks, test] = outcome
-                        if not result.fate:
-                            break
-                        print(f"{ranks} ranks, {modules[0]}: breaks in {result.broken}", flush=True)
-                        if not result.broken:
-                            break
-                        for test in result.broken:
-                            found[ranks, test] = "breaks"
-                counts[ranks, modules[0]] = result.planned
-                print(f"{ranks} ranks, {modules[0]}: {result.planned} tests, {time.monotonic() - began:.0f} s", flush=True)
+                counts[ranks, modules[0]] = record_batch(
+                    lambda excluded, n=ranks, m=modules: run_batch(start, n, tests, m, work, excluded, 5 * limit(n, m), []),
+                    ranks, found, times)
+                print(f"{ranks} ranks, {modules[0]}: {counts[ranks, modules[0]]} tests, {time.monotonic() - began:.0f} s", flush=True)
         session.close()
-    with open(BASELINE, "w", encoding="ascii") as out:
+    write_baseline(found, counts)
+
+
+def write_baseline(found, counts):
+    """Why a test goes wrong is written behind its line by hand, and stays."""
+    path = baseline(installed())
+    reasons, ranks = {}, collections.defaultdict(list)
+    if os.path.exists(path):
+        with open(path, encoding="ascii") as text:
+            reasons = {line.split()[1]: line[line.index("#"):].rstrip() for line in text if re.match(r"\d.*#", line)}
+    for number, test in sorted(found):
+        ranks[test, found[number, test]].append(str(number))
+    with open(path, "w", encoding="ascii") as out:
         out.write("# mpi4py's tests over stock Open MPI (pml/ucx, osc/ucx) on UCX posix shared memory: what is not ok.\n"
                   "# RANKS TEST OUTCOME; breaks = crashes or hangs the job, left out. count RANKS MODULE TESTS = run.\n"
                   "# Recorded by tests/judges/mpi4py_suite.py record.\n")
-        for (ranks, module), number in sorted(counts.items()):
-            out.write(f"count {ranks} {module} {number}\n")
-        for (ranks, test), outcome in sorted(found.items()):
-            out.write(f"{ranks} {test} {outcome}\n")
+        out.writelines(f"count {number} {module} {tests}\n" for (number, module), tests in sorted(counts.items()))
+        for (test, outcome), numbers in sorted(ranks.items()):
+            out.write(" ".join([",".join(numbers), test, outcome, *filter(None, [reasons.get(test)])]) + "\n")
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] != "record":
         sys.exit(__doc__)
-    record(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    record(int(sys.argv[2]) if len(sys.argv) > 2 else 1, [int(word) for word in sys.argv[3:]] or [2, 4, 8])

@@ -47,16 +47,22 @@ clean_root() {
     mkdir -p "$root/archives" "$root/job"
 }
 
-# in_clean_root SUITE COMMAND...: there, with processes of its own, and what apt has fetched in /archives.
+# in_clean_root SUITE COMMAND...: there, with processes of its own, and what apt has fetched in /archives. The folder `suites`,
+# if that is set, is in /root/shared/suites, read-only.
 in_clean_root() {
     local suite=$1
     shift
+    if [[ -n ${suites-} ]]; then mkdir -p "$root/root/shared/suites"; fi
     unshare --mount --pid --fork --kill-child --propagation private bash -c "$(declare -f mount_system)"'
         set -euo pipefail
         root=$1
         mount_system "$root"
         mount --bind "$2" "$root/archives"
-        shift 2
+        if [[ -n $3 ]]; then
+            mount --bind "$3" "$root/root/shared/suites"
+            mount -o remount,bind,ro "$root/root/shared/suites"
+        fi
+        shift 3
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb HOME=/root DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"
-        ' in_clean_root "$root" "$roots/archives-$suite" "$@"
+        ' in_clean_root "$root" "$roots/archives-$suite" "${suites-}" "$@"
 }

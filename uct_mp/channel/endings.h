@@ -34,7 +34,8 @@ private:
     [[nodiscard]] bool is_idle(const Channel& channel) const;
     void ask_to_end(Channel& channel);
     [[nodiscard]] bool is_forgotten(Channel& channel);
-    void clear(Channel& channel); // takes it out of all other parts; with the lock held
+    [[nodiscard]] bool is_named(const Channel& channel) const; // for assertions; compiled without them, too
+    void clear(Channel& channel);                              // takes it out of all other parts; with the lock held
     void end_channel(Channel& channel);
     void begin_anew(Channel& channel);
     bool judge_leaver(Channel& channel);
