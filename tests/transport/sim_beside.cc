@@ -73,9 +73,8 @@ struct Pair {
 const auto kFaults = boost::unit_test::data::make(
     {"drop 100% 1:softhca_0:1", "drop 100% 1:softhca_1:1", "port down 0:softhca_0:1", "port down 0:softhca_1:1"});
 
-// How many of the messages have come soon although their sender computes behind them.
-std::size_t missing(connect::Transport transport, bool thread, const char* fault) {
-    Pair pair(transport, thread);
+// Some go over a rail that has just failed.
+void say_amid(Pair& pair, const char* fault) {
     pair.cluster.world.fault(fault);
     for (unsigned i = 0; i < 8; ++i) {
         Channel& to = pair.cluster.channel(0, 1);
@@ -83,6 +82,12 @@ std::size_t missing(connect::Transport transport, bool thread, const char* fault
         if (channel::Interface::am_short(to, 1, pair.sent[0], nullptr, 0) == Status::ok) ++pair.sent[0];
     }
     BOOST_TEST_REQUIRE(pair.sent[0] > 100u); // else nothing could be missing
+}
+
+// How many of the messages have come soon although their sender computes behind them.
+std::size_t missing(connect::Transport transport, bool thread, const char* fault) {
+    Pair pair(transport, thread);
+    say_amid(pair, fault);
     pair.compute(0);
     (void)pair.come();
     BOOST_TEST(pair.cluster.node(0).computing());
@@ -365,6 +370,23 @@ BOOST_DATA_TEST_CASE(an_ordinary_end_is_no_alarm, kBoth, transport) {
     BOOST_TEST(iface.core().alert); // it waits for the program
     cluster.world.fault("port down 0:softhca_0:1");
     BOOST_TEST(turn() != 0u);
+}
+
+// A program wants to sleep before the thread has seen the fault, can't, and computes: the thread still sees it.
+BOOST_DATA_TEST_CASE(who_cannot_sleep_computes, kBoth* kFaults, transport, fault) {
+    Pair pair(transport, true);
+    Node& node = pair.cluster.node(0);
+    say_amid(pair, fault);
+    node.asleep = true; // neither has a processor
+    pair.cluster.run_for(kLong);
+    node.asleep = false;
+    pair.cluster.world.select(0);
+    const bool lost = pair.taken[1].size() != pair.sent[0];
+    const Status sleeps = node.iface().arm();
+    BOOST_TEST((!lost || sleeps == Status::busy));
+    pair.compute(0);
+    BOOST_TEST(pair.come());
+    BOOST_TEST(node.computing());
 }
 
 // Messages in a ring wake nobody. So a program that sleeps gets none, however long it sleeps and whoever takes turns.

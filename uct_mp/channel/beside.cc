@@ -1,7 +1,10 @@
 #include "uct_mp/channel/beside.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "uct_mp/channel/core.h"
@@ -219,10 +222,15 @@ std::vector<Beside::KeptFlush> Beside::kept_flushes() {
 
 // -- Sleep
 
-// For its sleep the program has asked for the event of the next completion, good or bad.
-void Beside::falls_asleep() {
+// For its sleep the program asks for the event of the next completion, good or bad. One that has been raised before
+// stays: whoever finds that he can't sleep may compute as well, and then it is the thread's to look.
+bool Beside::falls_asleep() {
     if (!(sleep() & 1)) sleep_.fetch_add(1, std::memory_order_release);
     core_.aside |= aside::slept;
+    return std::ranges::any_of(std::span(core_.adapters.get(), core_.adapter_count), [](const Adapter& adapter) {
+        pollfd polled{adapter.send_channel->fd, POLLIN, 0};
+        return poll(&polled, 1, 0) > 0;
+    });
 }
 
 // Events tell of failed requests again. Those of requests that have failed before are taken here, so this progress
@@ -233,6 +241,11 @@ void Beside::wakes_up() {
     sleep_.fetch_add(1, std::memory_order_release);
     for (unsigned i = 0; i < core_.adapter_count; ++i) (void)core_.adapters[i].tell_failures();
     core_.alert = woken_ = true;
+}
+
+void Beside::hand_over() {
+    if (core_.alert && core_.config.recovery.thread && !active_ && core_.observer->recovers())
+        core_.events.recover_soon();
 }
 
 void Beside::has_looked(bool more) {

@@ -66,8 +66,11 @@ public:
     // Hands out what turns have kept; number of things. The program has woken, if it slept. The first step of
     // progress(); also for callers that do something of their own before it.
     unsigned hand_out();
-    // The program is about to sleep: its next progress calls hand_out().
-    void falls_asleep();
+    // The program is about to sleep: its next progress calls hand_out(). True: it can't, since an event of its sends
+    // is there. That progress takes it.
+    [[nodiscard]] bool falls_asleep();
+    // The program has begun to recover: if it makes no more calls, the thread goes on.
+    void hand_over();
     // The program, or a turn, has looked at the adapters. `more`: it has not seen all queues empty.
     void has_looked(bool more);
     // The answer of a flush: it is not over before everything kept has been handed out.

@@ -117,6 +117,7 @@ Status Interface::arm() {
     Core& m = *core_;
     if (m.aside & aside::kept) return Status::busy;
     m.observer->read_events(); // unread events would wake the sleeper at once, again and again
+    m.progress.beside.hand_over();
     if (!m.lists.acks.empty() || !m.lists.pushes.empty() || !m.lists.failed.empty() || !m.lists.told_later.empty() ||
         !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.directory.ending.empty() || m.observer->busy())
         return Status::busy;
@@ -129,17 +130,16 @@ Status Interface::arm() {
     if (has_rings(m) && !m.rings.may_sleep()) return Status::busy;
     // A thread that sleeps makes few calls of progress(), which would otherwise watch the peers.
     if (const Nanos now = m.services.now(); now >= m.rounds.next_watch) m.observer->watch_peers(now);
-    if (m.config.recovery.thread) m.progress.beside.falls_asleep();
-    bool busy = false;
+    m.progress.beside.hand_over();
+    bool busy = m.config.recovery.thread && m.progress.beside.falls_asleep();
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];
         ibv_cq* cq;
         void* context;
-        for (ibv_comp_channel* const channel : {adapter.channel.get(), adapter.send_channel.get()})
-            while (channel && ibv_get_cq_event(channel, &cq, &context) == 0) { // never blocks: see Adapter::open
-                ibv_ack_cq_events(cq, 1);
-                busy = true;
-            }
+        while (ibv_get_cq_event(adapter.channel.get(), &cq, &context) == 0) { // never blocks: see Adapter::open
+            ibv_ack_cq_events(cq, 1);
+            busy = true;
+        }
         if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0))
             return Status::io_error;
         // Completions older than the request raise no event (IB specification 11.4.2.2), though they do with some

@@ -82,8 +82,7 @@ unsigned Progress::serve(unsigned n, bool look) {
         n += attend(n);
     if (core_.alert) [[unlikely]] {
         core_.observer->step();
-        if (core_.alert && core_.config.recovery.thread && !beside.active() && core_.observer->recovers())
-            core_.events.recover_soon();
+        beside.hand_over();
     }
     if (core_.recovery_steps) [[unlikely]]
         n += std::exchange(core_.recovery_steps, 0);

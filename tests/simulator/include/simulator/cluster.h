@@ -171,7 +171,7 @@ private:
     bool beside() {
         bool any = services_.run_background() | (iface_->serve() != 0);
         if (!recovers_) return any;
-        bool told = channel::beside(*iface_).fault_is_told() || iface_->core().observer->recovers();
+        bool told = channel::beside(*iface_).fault_is_told();
         for (const auto& fds : {channel::beside(*iface_).fault_fds(), channel::beside(*iface_).failure_fds()})
             for (const int fd : fds) {
                 pollfd polled{fd, POLLIN, 0};
