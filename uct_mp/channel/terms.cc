@@ -10,7 +10,9 @@ namespace ucx_mp::channel {
 
 connect::Terms own_terms(const Core& core) {
     const std::uint64_t without =
-        (core.config.recovery.enabled ? 0 : connect::feature::on_demand) |
+        (core.config.recovery.enabled && path::has(core.config.named_kinds(), path::Kind::dc)
+             ? 0
+             : connect::feature::on_demand) |
         (has_rings(core) ? 0 : connect::feature::rings) |
         (core.config.recovery.packet_numbers && !core.config.recovery.untested ? 0 : connect::feature::packet_numbers);
     return {.features = connect::feature::known & core.config.features & ~without,

@@ -66,6 +66,9 @@ std::vector<Case> cases() {
     return out;
 }
 
+constexpr const char* kOthers[] = {"binding",       "window_rr",     "even", "weighted",      "adaptive",
+                                   "bss:n_batch=2", "bss:n_batch=3", "epc",  "load_balanced", "spray"};
+
 } // namespace
 
 BOOST_AUTO_TEST_CASE(share_of_free_capacity) {
@@ -87,14 +90,23 @@ BOOST_AUTO_TEST_CASE(share_of_free_capacity) {
     }
 }
 
+// In builds with assertions these are the only runs of the other policies over all networks.
+BOOST_AUTO_TEST_CASE(every_policy_gets_along_everywhere) {
+    for (const Case& c : cases()) {
+        if (c.net.poll_interval == 0 && !kQuick) continue; // the next case has those
+        for (const char* policy : kOthers)
+            BOOST_TEST(simulate(c.net, policy, {kMiB, 4}, 20 * kMs, 120 * kMs).gbps() > 0.1 * c.free_gbps,
+                       policy << ", " << c.name);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(default_reaches_the_best_of_all_policies) {
     for (const Case& c : cases()) {
         if (c.net.poll_interval > 0 || kQuick) continue;
         for (const Load& load : {Load{64 * kKiB, 1}, Load{64 * kKiB, 16}, Load{kMiB, 1}, Load{kMiB, 4}}) {
             double best = 0;
             std::string who;
-            for (const char* policy : {"binding", "window_rr", "even", "weighted", "adaptive", "bss:n_batch=2",
-                                       "bss:n_batch=3", "epc", "load_balanced", "spray"}) {
+            for (const char* policy : kOthers) {
                 const double rate = simulate(c.net, policy, load, 20 * kMs, 220 * kMs).gbps();
                 if (rate > best) best = rate, who = policy;
             }
