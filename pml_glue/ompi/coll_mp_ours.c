@@ -59,10 +59,12 @@ static void begin(call_t* call, mp_collective_kind_t kind, size_t bytes) {
 }
 
 static void reduces(call_t* call, ompi_op_t* op, ompi_datatype_t* type, size_t count) {
-    const ompi_datatype_t* const element =
-        ompi_datatype_is_predefined(type) ? type : ompi_datatype_get_single_predefined_type_from_args(type);
-    call->apply = op->o_func.intrinsic.fns[ompi_op_ddt_map[element->id]];
-    call->apply_module = op->o_func.intrinsic.modules[ompi_op_ddt_map[element->id]];
+    if (OPAL_LIKELY(count > 0)) { // else nothing is folded, and the type may be any
+        const ompi_datatype_t* const element =
+            ompi_datatype_is_predefined(type) ? type : ompi_datatype_get_single_predefined_type_from_args(type);
+        call->apply = op->o_func.intrinsic.fns[ompi_op_ddt_map[element->id]];
+        call->apply_module = op->o_func.intrinsic.modules[ompi_op_ddt_map[element->id]];
+    }
     call->type = type;
     call->count = count;
     call->core.collective.fold =

@@ -18,6 +18,7 @@ constexpr double kBaseRise = 1.0 / 1024; // so that a longer route is believed s
 constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
 constexpr double kMaxWeight = 1e12;
 constexpr double kLeastSpent = 1e-6; // ns per byte
+constexpr double kLeastRelative = 1e-3;
 // Lateness: between the two gains about one completion of sixteen is later than believed.
 constexpr double kLateRises = 1.0 / 4, kLateFalls = 1.0 / 64;
 constexpr Nanos kMostLate = 10'000'000; // ns: some turns of a processor. A stop of seconds shows nothing
@@ -228,7 +229,7 @@ double PathTable::sharing(PathIndex at, Direction d) const {
         const Account& other = paths_[i].of(d);
         const auto last = static_cast<double>(other.last_done);
         const double from = last > began ? last - other.sample_service_ns : static_cast<double>(other.busy_from);
-        const double to = other.in_flight > 0 ? done : last;
+        const double to = other.in_flight > 0 ? done : std::min(last, done);
         sharing += std::clamp((to - std::max(from, began)) / account.sample_service_ns, 0.0, 1.0);
     }
     return sharing;
@@ -241,8 +242,9 @@ void PathTable::compare(PathIndex at, Direction d) {
     // They may have waited behind one another instead: it is not more than the link's rate because of them.
     const double part = account.sample_bytes / account.sample_service_ns / paths_[at].nominal_rate;
     account.pace = std::log(std::min(std::max(part, std::min(part * sharing(at, d), 1.0)), kMaxOverNominal));
-    double fastest = account.pace, best[2] = {kNone, kNone}; // best: beside others, alone
-    double among = account.relative; // the most that one of those that are compared is believed to give
+    double fastest = account.pace, best[2] = {kNone, kNone};  // best: beside others, alone
+    double among = account.relative;                          // the most that one of them is believed to give
+    double level = account.pace - std::log(account.relative); // sum of the paces less what is believed
     unsigned count = 1;
     for (PathIndex i : each(usable(d))) {
         const Account& other = paths_[i].of(d);
@@ -255,6 +257,7 @@ void PathTable::compare(PathIndex at, Direction d) {
         if (static_cast<double>(age) > constants::kCompared * account.sample_service_ns) continue;
         fastest = std::max(fastest, other.pace);
         among = std::max(among, other.relative);
+        if (other.relative < 1) level += other.pace - std::log(other.relative);
         ++count;
     }
     const auto k = static_cast<unsigned>(d);
@@ -263,15 +266,17 @@ void PathTable::compare(PathIndex at, Direction d) {
     const bool recent = commons_ && commons_->pace[k].learn(account.pace, account.sampled_at, within, beside);
     const bool alone = count == 1;
     if (alone && (!recent || (!account.standing.alone() && account.standing.counts(account.sampled_at)))) return;
-    // If only slow paths are compared, as in the end of a burst, the fastest of them is as slow as it stands.
-    if (!alone) beside = account.pace - fastest + std::log(among);
+    // If only slow paths are compared, as in the end of a burst, they stay as slow as they are on average. The fastest
+    // of them would be so by chance. But none that gives its link's rate is slow.
+    if (!alone && among == 1) beside = account.pace - fastest;
+    if (!alone && among < 1) beside = std::max(account.pace - level / count, std::min(0.0, std::log(part)));
     Scatter& scatter = alone ? commons_->alone[k] : scatter_[k];
     const bool was_tried = account.relative < 1 && account.standing.rested(account.sampled_at);
     if (commons_ && was_tried && best[alone] > kNone && Standing::level(beside, best[alone], scatter))
         commons_->tried_at = 0;
     account.standing.learn(beside, account.sampled_at, scatter, alone ? std::max(1U, commons_->turns) : 0);
     if (commons_ && !alone) commons_->port[paths_[at].rail][k].learn(beside, account.sampled_at, commons_->scatter[k]);
-    account.relative = std::exp(account.standing.behind(best[alone], scatter));
+    account.relative = std::max(kLeastRelative, std::exp(account.standing.behind(best[alone], scatter)));
 }
 
 void PathTable::begin() {
@@ -285,7 +290,7 @@ void PathTable::begin() {
             const Standing& port = commons_->port[paths_[i].rail][d];
             Account& account = paths_[i].account[d];
             if (port.known() && !account.standing.known())
-                account.relative = std::exp(port.behind(best, commons_->scatter[d]));
+                account.relative = std::max(kLeastRelative, std::exp(port.behind(best, commons_->scatter[d])));
         }
     }
 }

@@ -134,9 +134,11 @@ void Groups::handle(MessageKind kind, const std::byte* data, std::size_t length)
     group->arrive(arrival, kind, data, length);
 }
 
+// A message is some lives old at most. If the difference is larger, its sender has other parameters more likely.
 bool Group::had_earlier(std::uint32_t check) const {
+    constexpr std::uint32_t kOldest = 64;
     const std::uint32_t before = (check_ - check) & wire::kCheckMask;
-    return before != 0 && before <= config_.life;
+    return before != 0 && before <= std::min(config_.life, kOldest);
 }
 
 void Group::arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length) {

@@ -24,7 +24,7 @@
 //     it has no group               kept. The group takes what has its check, when it is made; the rest is dropped
 //     the communicator is dropped   all that is kept for its number is of it, or earlier: dropped
 //
-// Lives of one list of members are told apart for certain (the last 2^14 of them), those of other lists, and other
+// The last 64 lives of one list of members are told apart for certain, those of other lists, and other
 // parameters, but for one in 2^14. A question that is dropped is answered, as any other.
 #pragma once
 

@@ -57,7 +57,7 @@ void Group::begin(GroupOperation& operation) {
         triggered_->begin(operation);
     if (operation.listed) [[unlikely]] // a member is gone, or what has come breaks the group, or is of an exchange
         return;
-    operation.awaited = plan.first_edges & ~operation.arrived;
+    operation.awaited = broken_ ? 0 : plan.first_edges & ~operation.arrived; // nothing arrives in a broken group
     if (!operation.awaited) advance(operation);
 }
 
