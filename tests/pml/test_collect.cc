@@ -257,6 +257,18 @@ BOOST_AUTO_TEST_CASE(dead_members) {
                             static_cast<unsigned>(survivors.size()), i, false);
             BOOST_REQUIRE(simple.complete(others));
             for (Under& one : others) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_OK);
+            // One that is made with it fails, also in what begins with a wait behind a barrier that was put in.
+            std::vector<unsigned> all;
+            for (unsigned i = 0; i < ranks; ++i) all.push_back(i);
+            std::list<Under> lost;
+            for (unsigned i = 0; i < ranks; ++i) {
+                if (i == dead) continue;
+                Group* const group = world.group(i, 12, all, 2 + seed % 3);
+                for (unsigned n = 0; n < 8; ++n)
+                    world.start(*group, lost.emplace_back(), {MP_BCAST, dead, 8, n}, ranks, i, false);
+            }
+            for (int turn = 0; turn < 50000 && !std::ranges::all_of(lost, &Under::complete); ++turn) world.progress();
+            for (Under& one : lost) BOOST_REQUIRE(one.complete() && one.storage.collective.error == MP_FAILED);
         }
     }
 }
