@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(every_policy_gets_along_everywhere) {
     for (const Case& c : cases()) {
         if (c.net.poll_interval == 0 && !kQuick) continue; // the next case has those
         for (const char* policy : kOthers)
-            BOOST_TEST(simulate(c.net, policy, {kMiB, 4}, 20 * kMs, 120 * kMs).gbps() > 0.1 * c.free_gbps,
+            BOOST_TEST(simulate(c.net, policy, {kMiB, 4}, 20 * kMs, 120 * kMs).gbps() > 0.05 * c.free_gbps,
                        policy << ", " << c.name);
     }
 }
