@@ -17,6 +17,8 @@
 extern "C" {
 #endif
 
+typedef struct mp_group mp_group_t; /* the members of a communicator */
+
 /* Numbers of Collective (core/plan/plan.h), but for the fifth, which is an allreduce as well, and the tenth, which is
  * an alltoall. */
 typedef enum mp_collective_kind {
@@ -30,12 +32,6 @@ typedef enum mp_collective_kind {
     MP_ALLTOALL,
     MP_ALLTOALLV = 11
 } mp_collective_kind_t;
-
-/* The members of a communicator. These fields are for the functions below; the core has more behind them. */
-typedef struct mp_group {
-    size_t most[MP_ALLTOALLV + 1]; /* bytes of an operation that is ours, by kind */
-    unsigned open;                 /* operations that are not complete, also of its requests */
-} mp_group_t;
 
 typedef struct mp_collective mp_collective_t;
 struct mp_collective {
@@ -117,17 +113,15 @@ mp_group_t* mp_group_create_request(mp_group_t* communicator);
 void mp_group_free(mp_group_t* group);
 /* This member cannot take part: operations of the group fail at all members with MP_BROKEN. */
 void mp_group_give_up(mp_group_t* group);
-/* Whether an operation of this size is ours; all members get the same answer. Never one of SIZE_MAX. */
-static inline bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes) {
-    return bytes <= group->most[kind];
-}
+/* Whether an operation of this size is ours; all members get the same answer. */
+bool mp_group_takes(const mp_group_t* group, mp_collective_kind_t kind, size_t bytes);
 /* Whether an alltoall of this size needs `in` and `out`, which may be the same memory; else `size`, `open`, `close`. */
 bool mp_group_is_small(const mp_group_t* group, size_t bytes);
 /* MP_FAILED or MP_BROKEN, as above: all operations of the group fail so, here and at all members. In a turn. */
 mp_error_t mp_group_error(const mp_group_t* group);
 /* Nothing is under way, also of what the group does for itself, and of its requests'. Until then its context has to
  * stay its own. */
-static inline bool mp_group_idle(const mp_group_t* group) { return group->open == 0; }
+bool mp_group_idle(const mp_group_t* group);
 
 /* Starts what the storage's first members say; `error` and `complete` are set here. */
 void mp_collective_start(mp_group_t* group, mp_collective_storage_t* operation);

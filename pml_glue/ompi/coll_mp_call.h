@@ -15,10 +15,8 @@ typedef struct mca_coll_mp_blocks {
 
 typedef struct mca_coll_mp_call {
     mp_collective_storage_t core;
-    /* For a reduction: Open MPI's function for its operator and type. */
-    __typeof__(((ompi_op_t*)NULL)->o_func.intrinsic.fns[0]) apply;
-    __typeof__(((ompi_op_t*)NULL)->o_func.intrinsic.modules[0]) apply_module;
-    ompi_datatype_t* type;
+    ompi_op_t* op;
+    ompi_datatype_t* type; /* for a reduction */
     size_t count;
     char* spans; /* for a reduction of elements with gaps: two vectors */
     int failed;  /* a code: no memory for them, or our own block does not fit */
@@ -61,17 +59,18 @@ int mca_coll_mp_make_persistent(mca_coll_mp_call_t* call, ompi_request_t** reque
 /* The group is not idle: the communicator stays. With the lock. */
 void mca_coll_mp_keep(mca_coll_mp_module_t* module, ompi_communicator_t* comm);
 
-/* Data with gaps: makes a convertor. */
-void mca_coll_mp_convert(const void* buffer, size_t count, ompi_datatype_t* type, opal_convertor_t* convertor,
-                         bool sends);
-
 static inline mp_data_t mca_coll_mp_describe(const void* buffer, size_t count, ompi_datatype_t* type,
                                              opal_convertor_t* convertor, bool* used, bool sends) {
     mp_data_t data = {
         .buffer = (char*)buffer + type->super.true_lb, .bytes = count * type->super.size, .convertor = NULL};
     *used = false;
     if (OPAL_LIKELY(mca_pml_mp_contiguous(type, count)) || data.bytes == 0) return data;
-    mca_coll_mp_convert(buffer, count, type, convertor, sends);
+    opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
+    OBJ_CONSTRUCT(convertor, opal_convertor_t);
+    if (sends)
+        opal_convertor_copy_and_prepare_for_send(local, &type->super, count, buffer, 0, convertor);
+    else
+        opal_convertor_copy_and_prepare_for_recv(local, &type->super, count, buffer, 0, convertor);
     *used = true;
     data.buffer = NULL;
     data.convertor = convertor;

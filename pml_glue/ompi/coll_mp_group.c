@@ -96,16 +96,6 @@ mp_group_t* mca_coll_mp_join(mca_coll_mp_module_t* module, ompi_communicator_t* 
     return group;
 }
 
-void mca_coll_mp_convert(const void* buffer, size_t count, ompi_datatype_t* type, opal_convertor_t* convertor,
-                         bool sends) {
-    opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
-    OBJ_CONSTRUCT(convertor, opal_convertor_t);
-    if (sends)
-        opal_convertor_copy_and_prepare_for_send(local, &type->super, count, buffer, 0, convertor);
-    else
-        opal_convertor_copy_and_prepare_for_recv(local, &type->super, count, buffer, 0, convertor);
-}
-
 static void convert(const mca_coll_mp_call_t* call, char* memory, void* packed, bool pack) {
     opal_convertor_t convertor, *const local = ompi_proc_local()->super.proc_convertor;
     OBJ_CONSTRUCT(&convertor, opal_convertor_t);
@@ -118,13 +108,6 @@ static void convert(const mca_coll_mp_call_t* call, char* memory, void* packed, 
     }
     opal_convertor_cleanup(&convertor);
     OBJ_DESTRUCT(&convertor);
-}
-
-/* The operator is Open MPI's own: ompi_op_reduce() would look for the same function each time. */
-static inline void apply(const mca_coll_mp_call_t* call, char* in, char* inout) {
-    int count = (int)call->count; /* of bytes that are ours: coll_mp_halving */
-    ompi_datatype_t* type = call->type;
-    call->apply(in, inout, &count, &type, call->apply_module);
 }
 
 /* For elements with gaps: operators know them in memory only. */
@@ -140,14 +123,14 @@ void mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout)
     char *const first = call->spans - gap, *const second = first + span;
     convert(call, first, (void*)in, false);
     convert(call, second, inout, false);
-    apply(call, first, second);
+    ompi_op_reduce(call->op, first, second, call->count, call->type);
     convert(call, second, inout, true);
 }
 
 void mca_coll_mp_fold(mp_collective_t* core, const void* in, void* inout) {
     const mca_coll_mp_call_t* const call = (const mca_coll_mp_call_t*)core;
     const ptrdiff_t lower = call->type->super.true_lb;
-    apply(call, (char*)in - lower, (char*)inout - lower);
+    ompi_op_reduce(call->op, (char*)in - lower, (char*)inout - lower, call->count, call->type);
 }
 
 static const mca_coll_mp_blocks_t* blocks(mp_collective_t* core, bool sends) {

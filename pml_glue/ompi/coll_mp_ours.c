@@ -59,12 +59,7 @@ static void begin(call_t* call, mp_collective_kind_t kind, size_t bytes) {
 }
 
 static void reduces(call_t* call, ompi_op_t* op, ompi_datatype_t* type, size_t count) {
-    if (OPAL_LIKELY(count > 0)) { // else nothing is folded, and the type may be any
-        const ompi_datatype_t* const element =
-            ompi_datatype_is_predefined(type) ? type : ompi_datatype_get_single_predefined_type_from_args(type);
-        call->apply = op->o_func.intrinsic.fns[ompi_op_ddt_map[element->id]];
-        call->apply_module = op->o_func.intrinsic.modules[ompi_op_ddt_map[element->id]];
-    }
+    call->op = op;
     call->type = type;
     call->count = count;
     call->core.collective.fold =
@@ -267,11 +262,10 @@ static void exchanges(call_t* call) {
     call->core.collective.close = mca_coll_mp_close;
 }
 
-/* In place goes below, which all ranks know: blocks would meet others that are not sent yet. So does nothing. */
+/* In place goes below, which all ranks know: blocks would meet others that are not sent yet. */
 static size_t size_of_alltoall(const ompi_communicator_t* comm, bool later, BLOCKS) {
     (void)comm, (void)later, (void)send_count, (void)send_type, (void)got;
-    const size_t bytes = (size_t)count * type->super.size;
-    return sent == MPI_IN_PLACE || bytes == 0 ? SIZE_MAX : bytes;
+    return sent == MPI_IN_PLACE ? SIZE_MAX : (size_t)count * type->super.size;
 }
 static void describe_alltoall(call_t* call, ompi_communicator_t* comm, BLOCKS) {
     if (mp_group_is_small(call->module->group, call->core.collective.bytes)) {

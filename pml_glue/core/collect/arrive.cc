@@ -15,16 +15,11 @@ std::uint64_t first_word(const std::byte* data) {
 }
 } // namespace
 
-// The operation's next actions can be done if this is the last part that they take. Last touch.
+// The operation's next actions can be done if this is the last part that they take.
 inline void Group::has_come(GroupOperation& operation, unsigned edge) {
     const std::uint64_t bit = std::uint64_t{1} << edge;
     operation.arrived |= bit;
-    if (!(operation.awaited & bit) || (operation.awaited &= ~bit)) return;
-    const bool sends = operation.at < operation.plan->sends_until || first_; // those that are queued may, too
-    if (sends)
-        all_.list(operation);
-    else
-        advance(operation);
+    if (operation.awaited & bit && (operation.awaited &= ~bit) == 0) all_.list(operation);
 }
 
 // Nearly all: of an operation that has begun. False: nothing has happened, and the rest of this file says why.

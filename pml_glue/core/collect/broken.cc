@@ -51,7 +51,7 @@ void Group::lose(std::uint64_t why) {
     if (triggered_) triggered_->stop();
     if (stripes_) stripes_->stop();
     if (why == wire::kDeclined) lose_requests();
-    if (open == 0) return; // the next operation says so: there may be none, if all of us end
+    if (open_ == 0) return; // the next operation says so: there may be none, if all of us end
     all_.engine_.report(line_of(config_.context, why).data());
     tell_broken();
     for (Slot& slot : slots_) {

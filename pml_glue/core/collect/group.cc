@@ -52,7 +52,7 @@ std::uint32_t check_of(const mp_group_config_t& config) {
 }
 
 Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
-    : mp_group{}, all_(all), config_(config), processes_(processes_of(config)), check_(check_of(config)),
+    : all_(all), config_(config), processes_(processes_of(config)), check_(check_of(config)),
       small_each_(config.small / config.ranks), rounds_(choose_rounds(config.ranks, config.latency, config.overhead)),
       rules_(config.in_flight), triggered_(config.engine != MP_ENGINE_HOST && config.latency == 0 && all.tasks_ &&
                                                    config.small <= Triggered::kMostSmall
@@ -62,12 +62,7 @@ Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
                    ? std::make_unique<Stripes>(*this, *all.tasks_, all.stripe_counts_)
                    : nullptr),
       eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
-      communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {
-    for (const auto kind : {MP_ALLGATHER, MP_GATHER, MP_REDUCE, MP_SCATTER}) most[kind] = small_each_;
-    for (const auto kind : {MP_BARRIER, MP_ALLTOALL, MP_ALLTOALLV}) most[kind] = SIZE_MAX - 1;
-    most[MP_BCAST] = config.small;
-    most[MP_ALLREDUCE] = std::max(config.halving, small_each_);
-}
+      communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {}
 
 Group::~Group() {
     for (Slot& slot : slots_) {
@@ -123,6 +118,29 @@ void Group::give_back_exchange(std::uint64_t number) {
     free_exchanges_ = std::move(its);
 }
 
+bool Group::takes(Collective collective, std::size_t bytes) const {
+    switch (collective) {
+    case Collective::barrier:
+        return true;
+    case Collective::bcast:
+        return bytes <= config_.small;
+    case Collective::allreduce:
+    case Collective::halving:
+        return bytes <= config_.halving || bytes <= small_each_;
+    case Collective::allgather:
+    case Collective::gather:
+    case Collective::reduce:
+    case Collective::scatter:
+        return bytes <= small_each_;
+    case Collective::alltoall:
+    case Collective::exchange:
+        return bytes > 0 && bytes < SIZE_MAX;
+    case Collective::exchangev:
+        return bytes < SIZE_MAX;
+    }
+    return false;
+}
+
 GroupOperation& Group::new_barrier() {
     GroupOperation* barrier = free_barriers_;
     if (barrier) {
@@ -152,8 +170,8 @@ void Group::start(GroupOperation& operation) {
         one.awaited = 0;
         one.error = MP_OK;
         one.shown.complete = false;
-        ++open;
-        if (communicator_) ++communicator_->open;
+        ++open_;
+        if (communicator_) ++communicator_->open_;
     };
     prepare(operation, false);
     if (broken_) [[unlikely]] {
@@ -207,12 +225,7 @@ KeptPlan& Group::find_plan(const Shape& shape) {
         if (other == oldest) other = nullptr;
     oldest->shape = shape;
     make_plan(shape, oldest->plan);
-    const auto& actions = oldest->plan.actions;
-    oldest->partners.assign(actions.size(), nullptr);
-    const bool waits = !actions.empty() && actions[0].what == Action::What::take;
-    oldest->first_edges = waits ? actions[0].edges : 0;
-    oldest->sends_until = static_cast<std::uint32_t>(actions.size());
-    while (oldest->sends_until && actions[oldest->sends_until - 1].what != Action::What::put) --oldest->sends_until;
+    oldest->partners.assign(oldest->plan.actions.size(), nullptr);
     if (shape.triggered) find_triggered(shape, oldest->plan, oldest->puts);
     return *(recent = oldest);
 }

@@ -3,8 +3,8 @@
 //
 // An incoming part goes to the place of its take at once, if its operation has been started here. Else it is kept, with
 // the slot of its operation, or for a group that is not made yet. How much comes early is bounded by the rules of slots
-// (plan/slot_rules.h); what others pretend beyond that is dropped. Nothing is sent while messages arrive: others are
-// answered by progress(). But an operation that only waits for its last part ends with that.
+// (plan/slot_rules.h); what others pretend beyond that is dropped. Operators are applied, and others answered, by
+// progress(), not while messages arrive.
 //
 // A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges. Messages of
 // a broken group may come when the communicator has been freed, and its number is another one's (messages.h).
@@ -36,8 +36,6 @@ struct KeptPlan {
     Plan plan;
     std::vector<Peer*> partners; // of each action; null: not looked for yet
     std::vector<TriggeredPut> puts;
-    std::uint64_t first_edges = 0; // of the takes that it begins with
-    std::uint32_t sends_until = 0; // the first action behind the last put
     unsigned users = 0;
     std::uint64_t used = 0; // when last, in operations
 };
@@ -122,19 +120,20 @@ static_assert(Rounds::kMostMessages + 2 == GroupOperation::kMostTakes);
 // A digest of what all members have to agree about: consecutive lives have consecutive ones.
 [[nodiscard]] std::uint32_t check_of(const mp_group_config_t& config);
 
-class Group final : public mp_group {
+class Group {
 public:
     Group(Groups& all, const mp_group_config_t& config, Group* communicator);
     Group(const Group&) = delete;
     ~Group();
 
+    [[nodiscard]] bool takes(Collective collective, std::size_t bytes) const;
     [[nodiscard]] bool is_bruck(std::size_t bytes) const; // an alltoall of such blocks
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] mp_error_t error() const {
         if (!broken_) return MP_OK;
         return gone_ >= wire::kDeclined ? MP_BROKEN : MP_FAILED;
     }
-    [[nodiscard]] bool idle() const { return open == 0; }
+    [[nodiscard]] bool idle() const { return open_ == 0; }
     void start(GroupOperation& operation);
     void free();
     // This member cannot take part: all operations fail, at all members.
@@ -193,7 +192,6 @@ private:
     [[nodiscard]] Posted post(GroupOperation& operation, const Action& action, Peer& peer);
     void finish(GroupOperation& operation);
     void end(GroupOperation& operation);
-    [[gnu::cold, gnu::noinline]] void end_in_communicator();
     [[nodiscard]] Peer* partner(GroupOperation& operation);
     [[nodiscard]] Peer* member(std::uint32_t rank);
     [[nodiscard]] Peer* connect(std::uint32_t rank);
@@ -228,6 +226,7 @@ private:
     std::unique_ptr<Exchange> free_exchanges_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;  // of slots, whose operation has one
     GroupOperation *first_ = nullptr, *last_ = nullptr; // queued
+    unsigned open_ = 0;                                 // operations that are not complete, also of requests
     bool broken_ = false, told_broken_ = false, beginning_ = false;
     bool freed_ = false;     // a request's, but a barrier of its own is under way
     std::uint64_t gone_ = 0; // the process
@@ -352,9 +351,9 @@ private:
     unsigned over_ = 0; // of those that are listed to be told, since the last look
     bool looking_ = false;
     std::vector<Tell> tells_;
-    std::vector<Triggered*> triggers_;                       // of groups that have an arena
-    std::vector<Stripes*> stripes_;                          // of requests
-    std::size_t arena_bytes_ = 0;                            // of all groups
+    std::vector<Triggered*> triggers_; // of groups that have an arena
+    std::vector<Stripes*> stripes_;    // of requests
+    std::size_t arena_bytes_ = 0;      // of all groups
     std::unordered_map<std::uint64_t, std::uint32_t> lives_; // by a digest of number and members
     Triggered::Counts triggered_counts_;
     Stripes::Counts stripe_counts_;

@@ -57,8 +57,7 @@ void Group::begin(GroupOperation& operation) {
         triggered_->begin(operation);
     if (operation.listed) [[unlikely]] // a member is gone, or what has come breaks the group, or is of an exchange
         return;
-    operation.awaited = broken_ ? 0 : plan.first_edges & ~operation.arrived; // nothing arrives in a broken group
-    if (!operation.awaited) advance(operation);
+    advance(operation);
 }
 
 void Group::advance(GroupOperation& operation) {
@@ -240,16 +239,13 @@ void Group::finish(GroupOperation& operation) {
     }
 }
 
-void Group::end_in_communicator() {
-    --communicator_->open;
-    if (freed_ && open == 0) all_.dead_.push_back(this);
-}
-
 // Last touch, of the operation and, if its caller is told, of the group.
 void Group::end(GroupOperation& operation) {
-    --open;
-    if (communicator_) [[unlikely]]
-        end_in_communicator();
+    --open_;
+    if (communicator_) [[unlikely]] {
+        --communicator_->open_;
+        if (freed_ && open_ == 0) all_.dead_.push_back(this);
+    }
     if (operation.inserted) {
         operation.next = free_barriers_;
         free_barriers_ = &operation;
