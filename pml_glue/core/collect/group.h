@@ -351,9 +351,9 @@ private:
     unsigned over_ = 0; // of those that are listed to be told, since the last look
     bool looking_ = false;
     std::vector<Tell> tells_;
-    std::vector<Triggered*> triggers_; // of groups that have an arena
-    std::vector<Stripes*> stripes_;    // of requests
-    std::size_t arena_bytes_ = 0;      // of all groups
+    std::vector<Triggered*> triggers_;                       // of groups that have an arena
+    std::vector<Stripes*> stripes_;                          // of requests
+    std::size_t arena_bytes_ = 0;                            // of all groups
     std::unordered_map<std::uint64_t, std::uint32_t> lives_; // by a digest of number and members
     Triggered::Counts triggered_counts_;
     Stripes::Counts stripe_counts_;
