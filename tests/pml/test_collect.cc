@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <map>
+#include <numeric>
 
 #include "tests/pml/collect_world.h"
 
@@ -248,25 +249,21 @@ BOOST_AUTO_TEST_CASE(dead_members) {
                 BOOST_REQUIRE_EQUAL(later[i].storage.collective.error, MP_FAILED);
                 BOOST_REQUIRE(simple.groups[i]->broken() && simple.groups[i]->idle());
             }
-            std::vector<unsigned> survivors;
-            for (unsigned i = 0; i < ranks; ++i)
-                if (i != dead) survivors.push_back(i);
+            std::vector<unsigned> all(ranks);
+            std::iota(all.begin(), all.end(), 0U);
+            std::vector<unsigned> survivors = all;
+            std::erase(survivors, dead);
             std::vector<Under> others(survivors.size());
             for (unsigned i = 0; i < survivors.size(); ++i)
                 world.start(*world.group(survivors[i], 10, survivors, 16), others[i], {MP_BARRIER, 0, 0, 4},
                             static_cast<unsigned>(survivors.size()), i, false);
             BOOST_REQUIRE(simple.complete(others));
             for (Under& one : others) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_OK);
-            // One that is made with it fails, also in what begins with a wait behind a barrier that was put in.
-            std::vector<unsigned> all;
-            for (unsigned i = 0; i < ranks; ++i) all.push_back(i);
-            std::list<Under> lost;
-            for (unsigned i = 0; i < ranks; ++i) {
-                if (i == dead) continue;
-                Group* const group = world.group(i, 12, all, 2 + seed % 3);
-                for (unsigned n = 0; n < 8; ++n)
+            std::list<Under> lost; // of a group that is made with it
+            for (const unsigned i : survivors)
+                for (Group* const group = world.group(i, 12, all, 2 + seed % 3);
+                     const unsigned n : {1U, 2U, 3U, 4U, 5U})
                     world.start(*group, lost.emplace_back(), {MP_BCAST, dead, 8, n}, ranks, i, false);
-            }
             for (int turn = 0; turn < 50000 && !std::ranges::all_of(lost, &Under::complete); ++turn) world.progress();
             for (Under& one : lost) BOOST_REQUIRE(one.complete() && one.storage.collective.error == MP_FAILED);
         }
