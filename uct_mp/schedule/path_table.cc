@@ -239,9 +239,8 @@ double PathTable::sharing(PathIndex at, Direction d) const {
 void PathTable::compare(PathIndex at, Direction d) {
     Account& account = paths_[at].of(d);
     if (paths_[at].nominal_rate <= 0) return;
-    // They may have waited behind one another instead: it is not more than the link's rate because of them.
     const double part = account.sample_bytes / account.sample_service_ns / paths_[at].nominal_rate;
-    account.pace = std::log(std::min(std::max(part, std::min(part * sharing(at, d), 1.0)), kMaxOverNominal));
+    account.pace = std::log(std::min(part * sharing(at, d), kMaxOverNominal));
     double fastest = account.pace, best[2] = {kNone, kNone};  // best: beside others, alone
     double among = account.relative;                          // the most that one of them is believed to give
     double level = account.pace - std::log(account.relative); // sum of the paces less what is believed

@@ -74,16 +74,6 @@ BOOST_AUTO_TEST_CASE(a_slow_port_with_two_routes_is_counted_once) {
     BOOST_TEST(on_fast < 0.72);
 }
 
-// A port may serve one route after the other. What the first one got it did not get at the cost of the second.
-BOOST_AUTO_TEST_CASE(routes_that_wait_in_turn_share_nothing) {
-    Commons commons;
-    PathTable paths(one_route_and_two(), &commons);
-    for (int i = 0; i < 32; ++i)
-        deliver(paths, 1'000'000 * Nanos(i + 1), {{1, 8000, 8000}, {0, 8000, 8100}, {2, 6000, 14000}});
-    // (That the second one had to wait cannot be told from a port that serves them at the same time.)
-    for (PathIndex i = 0; i < 2; ++i) BOOST_TEST(relative(paths, i) == 1);
-}
-
 // A route that ended early left the port to the other one: that one has not shared all the time.
 BOOST_AUTO_TEST_CASE(a_route_shares_as_long_as_the_other_is_in_use) {
     Commons commons;
