@@ -66,7 +66,7 @@ endif()
 # Some 200 test programs have the same static libraries in them. lld links one in a third of the time of GNU ld, gold (which
 # Debian 12 has with its binutils) in two thirds. Shared libraries are linked as ever.
 find_program(UCX_MP_EXE_LINKER NAMES ld.lld ld.gold DOC "Linker of programs")
-if(UCX_MP_EXE_LINKER)
+if(UCX_MP_EXE_LINKER MATCHES "ld[.](lld|gold)$" AND NOT CMAKE_EXE_LINKER_FLAGS MATCHES "-fuse-ld")
   cmake_path(GET UCX_MP_EXE_LINKER EXTENSION LAST_ONLY linker) # .lld
   string(REPLACE "." "-fuse-ld=" linker "${linker}")
   string(APPEND CMAKE_EXE_LINKER_FLAGS " ${linker}")

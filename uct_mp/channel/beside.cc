@@ -229,7 +229,7 @@ bool Beside::falls_asleep() {
     core_.aside |= aside::slept;
     return std::ranges::any_of(std::span(core_.adapters.get(), core_.adapter_count), [](const Adapter& adapter) {
         pollfd polled{adapter.send_channel->fd, POLLIN, 0};
-        return poll(&polled, 1, 0) > 0;
+        return poll(&polled, 1, 0) > 0 && (polled.revents & POLLIN);
     });
 }
 

@@ -221,7 +221,6 @@ public:
 private:
     double default_rate() const;
     void find_shared_rails();
-    double sharing(PathIndex at, Direction d) const;
     void compare(PathIndex at, Direction d);
     void sort_usable();
 

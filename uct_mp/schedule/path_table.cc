@@ -217,30 +217,18 @@ PathIndex PathTable::take_settled(Direction d) {
     return path;
 }
 
-// Routes of our port had a part of its rate while they were in use, whatever they can. Returns how many they were
-// during the path's last sample, on average, the path itself included.
-double PathTable::sharing(PathIndex at, Direction d) const {
-    double sharing = 1;
-    if (!shared_rails_) return sharing;
-    const Account& account = paths_[at].of(d);
-    const double done = static_cast<double>(account.sampled_at), began = done - account.sample_service_ns;
-    for (PathIndex i : each(usable(d) & ~(PathMask{1} << at))) {
-        if (paths_[i].rail != paths_[at].rail) continue;
-        const Account& other = paths_[i].of(d);
-        const auto last = static_cast<double>(other.last_done);
-        const double from = last > began ? last - other.sample_service_ns : static_cast<double>(other.busy_from);
-        const double to = other.in_flight > 0 ? done : std::min(last, done);
-        sharing += std::clamp((to - std::max(from, began)) / account.sample_service_ns, 0.0, 1.0);
-    }
-    return sharing;
-}
-
 // Rates of paths can be compared only where they have shared rail and fabric: within some times the sample's own.
 void PathTable::compare(PathIndex at, Direction d) {
     Account& account = paths_[at].of(d);
     if (paths_[at].nominal_rate <= 0) return;
+    // Routes of our port that were in use meanwhile had a part of its rate, whatever they can.
+    const auto began = static_cast<Nanos>(static_cast<double>(account.sampled_at) - account.sample_service_ns);
+    unsigned sharing = 0;
+    for (PathIndex i : each(usable(d) | PathMask{1} << at)) // it may be suspect, or spare, by now
+        sharing += paths_[i].rail == paths_[at].rail &&
+                   (i == at || paths_[i].of(d).in_flight > 0 || paths_[i].of(d).last_done > began);
     const double part = account.sample_bytes / account.sample_service_ns / paths_[at].nominal_rate;
-    account.pace = std::log(std::min(part * sharing(at, d), kMaxOverNominal));
+    account.pace = std::log(std::min(part * (shared_rails_ ? sharing : 1), kMaxOverNominal));
     double fastest = account.pace, best[2] = {kNone, kNone};  // best: beside others, alone
     double among = account.relative;                          // the most that one of them is believed to give
     double level = account.pace - std::log(account.relative); // sum of the paces less what is believed

@@ -5,10 +5,10 @@
 // - A sample is y = ln(rate / link's rate), less the same of the
 //   fastest path that was measured at about that time. A slowdown
 //   of all of them, by a busy receiver for instance, cancels out. In the
-//   end of a burst only slow paths are in use: their fastest counts as what it is believed to be.
-// - A route that shares its port has a part of the port's rate. Its rate is multiplied by the number of routes that
-//   were in use, on average over the sample's time. So each route of a slow port shows the port's rate, and the port
-//   gives no more than its best route shows.
+//   end of a burst only slow paths are in use. They stay as slow as they are
+//   believed to be on average, but none of them slower than it is beside its link.
+// - Routes that share a port have a part of its rate. A rate is multiplied by the number of those in use. So each route
+//   of a slow port shows the port's rate, and the port gives no more than its best route shows.
 // - A path's mean is that of its last kMemory samples. It fades while nothing is measured (kHalfLife).
 // - The scatter is the variance of y about the paths' own means, one for all paths of a peer and direction.
 // - A mean is known to about sqrt(variance / samples). Let t be kSure times

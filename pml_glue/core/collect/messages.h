@@ -24,8 +24,9 @@
 //     it has no group               kept. The group takes what has its check, when it is made; the rest is dropped
 //     the communicator is dropped   all that is kept for its number is of it, or earlier: dropped
 //
-// The last 64 lives of one list of members are told apart for certain, those of other lists, and other
-// parameters, but for one in 2^14. A question that is dropped is answered, as any other.
+// The last 2^14 - 1 lives of one list of members are told apart for certain, those of other lists, and other
+// parameters, but for one in 2^14. A message of more than 64 lives ago is reported as one with other parameters. A
+// question that is dropped is answered, as any other.
 #pragma once
 
 #include "pml_glue/core/plan/plan.h"

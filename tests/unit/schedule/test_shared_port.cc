@@ -74,16 +74,6 @@ BOOST_AUTO_TEST_CASE(a_slow_port_with_two_routes_is_counted_once) {
     BOOST_TEST(on_fast < 0.72);
 }
 
-// A route that ended early left the port to the other one: that one has not shared all the time.
-BOOST_AUTO_TEST_CASE(a_route_shares_as_long_as_the_other_is_in_use) {
-    Commons commons;
-    PathTable paths(one_route_and_two(), &commons);
-    for (int i = 0; i < 32; ++i) // path 2 is slow by itself, at an eighth
-        deliver(paths, 1'000'000 * Nanos(i + 1), {{0, 16000, 16000}, {1, 2000, 4000}, {2, 4000, 32000}});
-    BOOST_TEST(relative(paths, 0) == 1);
-    BOOST_TEST(relative(paths, 2) < 0.2);
-}
-
 // In the end of a burst only slow paths are left. Each is as fast as the other, and as slow as before.
 BOOST_AUTO_TEST_CASE(slow_paths_are_no_faster_when_nobody_else_is_in_use) {
     Commons commons;
