@@ -114,6 +114,16 @@ struct CollectWorld {
         ++network.unmapped;
         ++adapters.unmapped;
     }
+    // A number of the statistics, of all members together.
+    [[nodiscard]] std::uint64_t count(const std::string& name) const {
+        std::uint64_t sum = 0;
+        for (const Member& member : members) {
+            const std::string text = member.groups->statistics();
+            const std::size_t found = text.find(' ' + name + ' ');
+            if (found != std::string::npos) sum += std::strtoull(text.c_str() + found + name.size() + 2, nullptr, 10);
+        }
+        return sum;
+    }
     void progress() {
         adapters.step();
         for (Member& member : members) progress(member);

@@ -24,16 +24,6 @@ struct Job {
     std::vector<unsigned> called;        // by each rank
 };
 
-std::uint64_t count_of(const CollectWorld& world, const std::string& name) {
-    std::uint64_t sum = 0;
-    for (const Member& member : world.members) {
-        const std::string text = member.groups->statistics();
-        const std::size_t found = text.find(' ' + name + ' ');
-        if (found != std::string::npos) sum += std::strtoull(text.c_str() + found + name.size() + 2, nullptr, 10);
-    }
-    return sum;
-}
-
 void check(Under& under, unsigned ranks, unsigned rank) {
     BOOST_REQUIRE(under.complete());
     BOOST_REQUIRE(std::ranges::all_of(under.guard, [](std::uint8_t byte) { return byte == 0; }));
@@ -109,14 +99,14 @@ void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std:
         world.progress();
     }
     BOOST_REQUIRE(world.turns > 0 || !world.threads);
-    BOOST_REQUIRE_EQUAL(count_of(world, "dropped"), 0u);
+    BOOST_REQUIRE_EQUAL(world.count("dropped"), 0u);
     BOOST_REQUIRE(world.reports.empty());
-    for (const char* const way : {"pairs", "asked", "put bytes"}) ways[way] += count_of(world, way);
+    for (const char* const way : {"pairs", "asked", "put bytes"}) ways[way] += world.count(way);
     BOOST_REQUIRE_EQUAL(world.network.registered, 0u);
     BOOST_REQUIRE_EQUAL(world.network.keys, 0u);
-    inserted += count_of(world, "barriers put in");
-    early += count_of(world, "early");
-    queued += count_of(world, "queued");
+    inserted += world.count("barriers put in");
+    early += world.count("early");
+    queued += world.count("queued");
     for (Job& job : jobs)
         for (Group* group : job.groups) group->free();
 }

@@ -12,16 +12,6 @@ namespace {
 
 constexpr std::uint32_t kContext = 9;
 
-std::uint64_t count_of(const CollectWorld& world, const std::string& name) {
-    std::uint64_t sum = 0;
-    for (const Member& member : world.members) {
-        const std::string text = member.groups->statistics();
-        const std::size_t found = text.find(' ' + name + ' ');
-        if (found != std::string::npos) sum += std::strtoull(text.c_str() + found + name.size() + 2, nullptr, 10);
-    }
-    return sum;
-}
-
 // One communicator, from its making to its end at all members: only then there may be another one with its number.
 // Nobody waits for what is still on its way.
 class Life {
@@ -116,10 +106,10 @@ void run(std::uint32_t seed) {
         Life(world, its, number).run();
     }
     for (int i = 0; i < 500; ++i) world.progress();
-    if (same) BOOST_REQUIRE_EQUAL(count_of(world, "dropped"), 0u);
+    if (same) BOOST_REQUIRE_EQUAL(world.count("dropped"), 0u);
     BOOST_REQUIRE_EQUAL(world.network.registered, 0u);
     BOOST_REQUIRE_EQUAL(world.network.keys, 0u);
-    late += count_of(world, "late");
+    late += world.count("late");
 }
 
 } // namespace

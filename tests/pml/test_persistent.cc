@@ -9,16 +9,6 @@ using namespace ucx_mp::glue::test;
 
 namespace {
 
-std::uint64_t count_of(const CollectWorld& world, const std::string& name) {
-    std::uint64_t sum = 0;
-    for (const Member& member : world.members) {
-        const std::string text = member.groups->statistics();
-        const std::size_t found = text.find(' ' + name + ' ');
-        if (found != std::string::npos) sum += std::strtoull(text.c_str() + found + name.size() + 2, nullptr, 10);
-    }
-    return sum;
-}
-
 // One member's request.
 struct Request {
     Group* group = nullptr;
@@ -114,12 +104,12 @@ BOOST_AUTO_TEST_CASE(started_in_any_order) {
             job.make_groups();
             for (unsigned i = 0; i < 1 + seed % 7; ++i) job.calls.push_back(job.world.draw(i + 1, job.ranks));
             job.run(8);
-            BOOST_REQUIRE_EQUAL(count_of(job.world, "dropped"), 0u);
+            BOOST_REQUIRE_EQUAL(job.world.count("dropped"), 0u);
             BOOST_REQUIRE(job.world.reports.empty());
-            known += count_of(job.world, "known");
-            asked += count_of(job.world, "asked");
-            put += count_of(job.world, "put bytes");
-            inserted += count_of(job.world, "barriers put in");
+            known += job.world.count("known");
+            asked += job.world.count("asked");
+            put += job.world.count("put bytes");
+            inserted += job.world.count("barriers put in");
             for (int i = 0; i < 100; ++i) job.world.progress(); // groups are given back
             for (Group* group : job.groups) BOOST_REQUIRE(group->idle());
             for (Group* group : job.groups) group->free();
@@ -141,14 +131,14 @@ BOOST_AUTO_TEST_CASE(keys_are_told_once) {
     for (auto& own : job.its) own.emplace_back();
     for (unsigned rank = 0; rank < 5; ++rank) job.its[rank][0].group = job.groups[rank]->create_request();
     for (unsigned start = 0; start < 4; ++start) {
-        const std::uint64_t asked = count_of(job.world, "asked"), known = count_of(job.world, "known");
+        const std::uint64_t asked = job.world.count("asked"), known = job.world.count("known");
         const auto registered = job.world.network.registered, keys = job.world.network.keys;
         for (unsigned rank = 0; rank < 5; ++rank) job.start(rank, 0);
         for (unsigned turn = 0; turn < 2000; ++turn) job.world.progress();
         for (unsigned rank = 0; rank < 5; ++rank) BOOST_REQUIRE(job.look(rank, 0));
-        BOOST_TEST(count_of(job.world, "asked") - asked == 20u);
+        BOOST_TEST(job.world.count("asked") - asked == 20u);
         // Now and then memory cannot be registered: such a block comes in pieces, and is told by a later start.
-        BOOST_TEST(count_of(job.world, "known") - known == keys);
+        BOOST_TEST(job.world.count("known") - known == keys);
         BOOST_TEST(job.world.network.registered >= registered);
         told = job.world.network.keys;
     }
@@ -169,22 +159,22 @@ BOOST_AUTO_TEST_CASE(memory_is_mapped_anew) {
         for (unsigned start = 0; start < 50; ++start) {
             if (start % 20 == 19) {
                 job.world.unmap();
-                striped = count_of(job.world, "striped");
-                ended = count_of(job.world, "pairs ended");
+                striped = job.world.count("striped");
+                ended = job.world.count("pairs ended");
             }
             for (unsigned rank = 0; rank < 5; ++rank) job.start(rank, 0);
             for (unsigned turn = 0; turn < 2000; ++turn) job.world.progress();
             for (unsigned rank = 0; rank < 5; ++rank) BOOST_REQUIRE(job.look(rank, 0));
             if (start % 20 == 19 && by_adapters) {
-                BOOST_TEST(count_of(job.world, "striped") == striped);
-                BOOST_TEST(count_of(job.world, "pairs ended") > ended);
+                BOOST_TEST(job.world.count("striped") == striped);
+                BOOST_TEST(job.world.count("pairs ended") > ended);
             }
-            if (start % 20 == 19) known = count_of(job.world, "known");
+            if (start % 20 == 19) known = job.world.count("known");
         }
         if (by_adapters) BOOST_TEST(striped > 0u);
         if (!by_adapters) BOOST_TEST(known > 0u);
         for (int i = 0; i < 300; ++i) job.world.progress();
-        BOOST_REQUIRE_EQUAL(count_of(job.world, "dropped"), 0u);
+        BOOST_REQUIRE_EQUAL(job.world.count("dropped"), 0u);
         BOOST_REQUIRE_EQUAL(job.world.adapters.stray, 0u);
         for (unsigned rank = 0; rank < 5; ++rank) job.its[rank][0].group->free();
         for (int i = 0; i < 300; ++i) job.world.progress();
@@ -216,7 +206,7 @@ void is_clean(const CollectWorld& world) {
     BOOST_REQUIRE_EQUAL(world.adapters.stray, 0u);
     BOOST_REQUIRE_EQUAL(world.adapters.missed, 0u);
     BOOST_REQUIRE_EQUAL(world.adapters.changed, 0u);
-    BOOST_REQUIRE_EQUAL(count_of(world, "dropped"), 0u);
+    BOOST_REQUIRE_EQUAL(world.count("dropped"), 0u);
     BOOST_REQUIRE(world.reports.empty());
 }
 } // namespace
@@ -237,14 +227,14 @@ BOOST_AUTO_TEST_CASE(by_adapters) {
                 job.calls.push_back({i == 1 ? MP_ALLTOALLV : MP_ALLTOALL, 0, 101 + job.world.dice(9000), i + 1});
             job.run(30);
             is_clean(job.world);
-            striped += count_of(job.world, "striped");
-            pairs += count_of(job.world, "pairs with queues");
-            resent += count_of(job.world, "stripes resent");
-            puts += count_of(job.world, "put bytes");
+            striped += job.world.count("striped");
+            pairs += job.world.count("pairs with queues");
+            resent += job.world.count("stripes resent");
+            puts += job.world.count("put bytes");
             if (job.world.adapters.fails)
-                ended += count_of(job.world, "pairs ended");
+                ended += job.world.count("pairs ended");
             else if (!job.world.adapters.refuses && !job.world.adapters.full)
-                BOOST_REQUIRE_EQUAL(count_of(job.world, "stripes resent"), 0u);
+                BOOST_REQUIRE_EQUAL(job.world.count("stripes resent"), 0u);
             for (int i = 0; i < 300; ++i) job.world.progress();
             for (Group* group : job.groups) group->free();
             BOOST_REQUIRE(job.world.adapters.exposed.empty());
@@ -271,7 +261,7 @@ BOOST_AUTO_TEST_CASE(nobody_looks) {
         std::uint64_t before = 0;
         bool contiguous = true;
         for (unsigned start = 0; start < 20; ++start) {
-            before = count_of(job.world, "striped");
+            before = job.world.count("striped");
             for (unsigned rank = 0; rank < ranks; ++rank) job.start(rank, 0);
             for (const auto& own : job.its)
                 contiguous = contiguous && !own[0].under.spread_in && !own[0].under.spread_out;
@@ -287,7 +277,7 @@ BOOST_AUTO_TEST_CASE(nobody_looks) {
             if (start < 19 || contiguous)
                 for (unsigned rank = 0; rank < ranks; ++rank) BOOST_REQUIRE(job.look(rank, 0));
         }
-        if (contiguous) BOOST_TEST(count_of(job.world, "striped") - before == all);
+        if (contiguous) BOOST_TEST(job.world.count("striped") - before == all);
         is_clean(job.world);
     }
 }
@@ -315,7 +305,7 @@ BOOST_AUTO_TEST_CASE(dead_members) {
                 for (int turn = 0; turn < 20000 && !is_over(UINT32_MAX); ++turn) world.progress();
                 for (unsigned rank = 0; rank < job.ranks; ++rank) BOOST_REQUIRE(job.look(rank, 0));
             }
-            striped += count_of(world, "striped");
+            striped += world.count("striped");
             const unsigned dead = world.dice(job.ranks), late = (dead + 1 + world.dice(job.ranks - 1)) % job.ranks;
             for (unsigned rank = 0; rank < job.ranks; ++rank)
                 if (rank != late && rank != dead) job.start(rank, 0);

@@ -18,17 +18,6 @@ bool all_wait(unsigned) { return true; }
 bool most_wait(unsigned member) { return member % 5 != 3; }
 bool none_waits(unsigned) { return false; }
 
-std::uint64_t count_of(const Member& member, const std::string& name) {
-    const std::string text = member.groups->statistics();
-    const std::size_t found = text.find(' ' + name + ' ');
-    return found == std::string::npos ? 0 : std::strtoull(text.c_str() + found + name.size() + 2, nullptr, 10);
-}
-std::uint64_t count_of(const CollectWorld& world, const std::string& name) {
-    std::uint64_t sum = 0;
-    for (const Member& member : world.members) sum += count_of(member, name);
-    return sum;
-}
-
 struct Job {
     CollectWorld world;
     std::vector<unsigned> who;
@@ -92,7 +81,7 @@ struct Job {
         BOOST_REQUIRE_EQUAL(world.adapters.stray, 0u);
         BOOST_REQUIRE_EQUAL(world.adapters.missed, 0u);
         BOOST_REQUIRE_EQUAL(world.adapters.changed, 0u);
-        BOOST_REQUIRE_EQUAL(count_of(world, "dropped"), 0u);
+        BOOST_REQUIRE_EQUAL(world.count("dropped"), 0u);
         BOOST_REQUIRE(world.reports.empty());
     }
     // Until all queues are there.
@@ -100,9 +89,9 @@ struct Job {
         const unsigned all = ranks() * static_cast<unsigned>(std::bit_width(ranks() - 1));
         for (int i = 0; i < 200; ++i) {
             run(1, true);
-            if (count_of(world, "queues") == all) break;
+            if (world.count("queues") == all) break;
         }
-        BOOST_REQUIRE_EQUAL(count_of(world, "queues"), all);
+        BOOST_REQUIRE_EQUAL(world.count("queues"), all);
         for (int i = 0; i < 300; ++i) world.progress();
     }
 };
@@ -172,14 +161,14 @@ BOOST_AUTO_TEST_CASE(random_programs) {
             job.world.threads = seed % 7 == 0;
             job.run(150, false);
             job.is_clean();
-            by_adapters += count_of(job.world, "triggered");
-            waits += count_of(job.world, "waits");
-            queues += count_of(job.world, "queues");
+            by_adapters += job.world.count("triggered");
+            waits += job.world.count("waits");
+            queues += job.world.count("queues");
             if (job.world.adapters.fails) {
-                resent += count_of(job.world, "resent");
-                ended += count_of(job.world, "queues ended");
+                resent += job.world.count("resent");
+                ended += job.world.count("queues ended");
             } else {
-                BOOST_REQUIRE_EQUAL(count_of(job.world, "queues ended"), 0u);
+                BOOST_REQUIRE_EQUAL(job.world.count("queues ended"), 0u);
             }
             for (Group* group : job.groups) group->free();
             BOOST_REQUIRE(job.world.adapters.exposed.empty());
@@ -199,7 +188,7 @@ BOOST_AUTO_TEST_CASE(nobody_looks) {
             Job job(3 * seed, 2 + seed % 12, all_wait, MP_ENGINE_AUTO);
             job.warm_up();
             for (const mp_collective_kind_t kind : {MP_BARRIER, MP_ALLGATHER, MP_ALLREDUCE, MP_BCAST}) {
-                const std::uint64_t before = count_of(job.world, "parts");
+                const std::uint64_t before = job.world.count("parts");
                 std::vector<Under> under(job.ranks());
                 for (unsigned i = 0; i < job.ranks(); ++i)
                     job.world.start(*job.groups[i], under[i], {kind, 0, kind == MP_BARRIER ? 0u : 16u, 7}, job.ranks(),
@@ -212,7 +201,7 @@ BOOST_AUTO_TEST_CASE(nobody_looks) {
                     BOOST_REQUIRE(under[i].complete());
                     job.check(under[i], i);
                 }
-                BOOST_REQUIRE_EQUAL(count_of(job.world, "parts"), before);
+                BOOST_REQUIRE_EQUAL(job.world.count("parts"), before);
             }
             job.is_clean();
         }
@@ -249,10 +238,10 @@ BOOST_AUTO_TEST_CASE(who_does_it) {
                 job->world.progress();
             for (Under& one : under) BOOST_REQUIRE(one.complete());
         }
-    BOOST_TEST(count_of(blocking.world, "queues") > 0u);
-    BOOST_TEST(count_of(blocking.world, "tasks") == 0u);
-    BOOST_TEST(count_of(none.world, "queues") == 0u);
-    BOOST_TEST(count_of(host.world, "queues") == 0u);
+    BOOST_TEST(blocking.world.count("queues") > 0u);
+    BOOST_TEST(blocking.world.count("tasks") == 0u);
+    BOOST_TEST(none.world.count("queues") == 0u);
+    BOOST_TEST(host.world.count("queues") == 0u);
 }
 
 // Sizes that differ, and other operations, are seen where a word comes.
