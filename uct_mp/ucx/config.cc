@@ -118,7 +118,7 @@ bool read_options(const MdOptions& options, DomainOptions& domain, channel::Conf
     out.paths.cross_rails = options.cross_rails;
     out.paths.split_reads = options.split_reads;
     out.recovery.enabled = options.recovery;
-    out.recovery.thread = options.recovery_thread;
+    out.recovery.thread = options.recovery_thread != UCS_NO;        // Iface::open_core() sees whether it is possible
     out.recovery.packet_numbers = options.packet_numbers != UCS_NO; // Md::open() asks the adapters
     out.apm = options.apm != UCS_NO && options.recovery;
     check.time("WATCH_INTERVAL", options.watch_interval, 0, 60, out.recovery.watch_interval);
@@ -130,7 +130,7 @@ bool read_options(const MdOptions& options, DomainOptions& domain, channel::Conf
         for (const auto& [name, wish] : {std::pair{"APM", options.apm}, {"PACKET_NUMBERS", options.packet_numbers}})
             if (wish == UCS_YES) check.fail(name, "yes", "\"try\" or \"no\" with UCX_MP_RECOVERY=n");
         if (options.apm == UCS_TRY) check.note("APM", "try", "UCX_MP_RECOVERY=n");
-        if (options.recovery_thread) check.note("RECOVERY_THREAD", "y", "UCX_MP_RECOVERY=n");
+        if (options.recovery_thread == UCS_YES) check.note("RECOVERY_THREAD", "yes", "UCX_MP_RECOVERY=n");
         check.note_changed(domain_variables(), &options, "UCX_MP_RECOVERY=n",
                            {"WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT"});
     }

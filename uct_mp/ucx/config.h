@@ -33,9 +33,9 @@ struct MdOptions {
     unsigned atomics;   // channel::AtomicsMode
     unsigned read_back; // channel::ReadBack
     int recovery;
-    int recovery_thread;
-    int packet_numbers; // ucs_ternary_auto_value_t
-    int apm;            // ucs_ternary_auto_value_t
+    int recovery_thread; // ucs_ternary_auto_value_t
+    int packet_numbers;  // ucs_ternary_auto_value_t
+    int apm;             // ucs_ternary_auto_value_t
     char *watch_interval, *hold_down, *reopen_interval, *partition_timeout, *port_timeout;
     unsigned tasks; // TasksMode
     char *protocol, *features;

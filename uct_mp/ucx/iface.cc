@@ -65,10 +65,8 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
     }
     const abi::Layout& layout = abi::layout();
     int classes = 1; // as UCS_CLASS_INIT
-    const ucs_status_t status =
-        abi::iface_init(this, &abi::iface_class, &classes,
-                        config_.recovery.thread ? &abi::marked_operations : layout.interface_operations,
-                        layout.internal_operations, md, worker, params, &options);
+    const ucs_status_t status = abi::iface_init(this, &abi::iface_class, &classes, layout.interface_operations,
+                                                layout.internal_operations, md, worker, params, &options);
     if (status != UCS_OK) ucs_class_call_cleanup_chain(&abi::iface_class, static_cast<abi::IfaceBase*>(this), classes);
     base_open_ = status == UCS_OK;
     return status;
@@ -81,20 +79,14 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
     if (!good) return UCS_ERR_INVALID_PARAM;
 
     headroom_ = params->field_mask & UCT_IFACE_PARAM_FIELD_RX_HEADROOM ? params->rx_headroom : 0;
-    release_.cb = config_.recovery.thread ? release_marked : release;
     release_.iface = this;
     config_.headroom = static_cast<unsigned>(headroom_);
     config_.keeper = static_cast<uct_recv_desc_t*>(&release_);
 
     config_.background = services_.use(abi::layout().async_of(*this));
-    if (config_.recovery.thread && config_.recovery.enabled && !(config_.background && turn::can_take_turns())) {
-        advice::say(
-            {.error = {},
-             .notes = {"mp: UCX_MP_RECOVERY_THREAD=y has no effect: it needs UCX_ASYNC_MODE with threads, and a "
-                       "kernel with membarrier(2)"}});
-        config_.recovery.thread = false;
-    }
-    config_.recovery.thread &= config_.recovery.enabled;
+    choose_recovery_thread();
+    release_.cb = config_.recovery.thread ? release_marked : release;
+    if (config_.recovery.thread) super.ops = abi::marked_operations; // UCX has copied the others
 
     std::string error;
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
@@ -110,6 +102,19 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
     inspect::add(*this);
     advice::opened();
     return UCS_OK;
+}
+
+void Iface::choose_recovery_thread() {
+    bool& thread = config_.recovery.thread;
+    thread &= config_.recovery.enabled;
+    if (!thread || (config_.background && turn::can_take_turns())) return;
+    thread = false;
+    const std::string why =
+        std::string("it needs ") + (config_.background ? "a kernel with membarrier(2)" : "UCX_ASYNC_MODE with threads");
+    if (md_.insists_on_thread())
+        advice::say({.error = {}, .notes = {"mp: UCX_MP_RECOVERY_THREAD=yes has no effect: " + why}});
+    else
+        ucs_debug("mp: no thread recovers while the program computes: %s", why.c_str());
 }
 
 Iface::~Iface() {
@@ -277,8 +282,7 @@ unsigned Iface::attend() {
 
 void Iface::progress_enable(uct_iface_h iface, unsigned flags) {
     Iface& self = of(iface);
-    const bool marked = self.super.ops.iface_progress == abi::marked_operations.iface_progress;
-    abi::iface_progress_enable(&self, marked ? progress<true> : progress<false>, flags);
+    abi::iface_progress_enable(&self, self.config_.recovery.thread ? progress<true> : progress<false>, flags);
 }
 
 ucs_status_t Iface::event_fd_get(uct_iface_h iface, int* fd) {

@@ -37,8 +37,8 @@ public:
     }
 
     [[nodiscard]] channel::Interface& core() { return *core_; }
-    // With UCX_MP_RECOVERY_THREAD=y each call marks its entry and its exit: abi::marked_operations. Calls by another
-    // table do so by themselves.
+    // If a thread recovers beside the program, each call marks its entry and its exit: abi::marked_operations. Calls by
+    // another table do so by themselves.
     [[nodiscard]] mp_turn_t& turn() const { return *turn_; }
     [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
@@ -92,6 +92,7 @@ private:
     ucs_status_t open_base(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
                            const abi::IfaceOptionsBase& options);
     ucs_status_t open_core(const uct_iface_params_t* params, const IfaceOptions& options);
+    void choose_recovery_thread();
     template <bool marked> [[gnu::noinline]] unsigned progress_rarely();
     [[gnu::noinline, gnu::cold]] unsigned wait_and_progress();
     unsigned attend();

@@ -82,6 +82,7 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
     advice::say(said);
     if (!good) return UCS_ERR_INVALID_PARAM;
     tasks_mode_ = static_cast<TasksMode>(options.tasks);
+    insists_on_thread_ = options.recovery_thread == UCS_YES;
     if (const ucs_status_t status = init_fork(options.fork_init); status != UCS_OK) return status;
 
     std::string error;

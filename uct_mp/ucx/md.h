@@ -104,6 +104,8 @@ public:
     // The domain's part; interfaces add theirs.
     [[nodiscard]] const channel::Config& config() const { return config_; }
     [[nodiscard]] TasksMode tasks_mode() const { return tasks_mode_; }
+    // UCX_MP_RECOVERY_THREAD=yes: the user is told if there can be none.
+    [[nodiscard]] bool insists_on_thread() const { return insists_on_thread_; }
     [[nodiscard]] std::size_t packed_key_size() const;
     [[nodiscard]] ucs_linear_func_t registration_cost() const { return reg_cost_; }
     void show_in_vfs();
@@ -138,6 +140,7 @@ private:
     verbs::KeyTable keys_;
     channel::Config config_;
     TasksMode tasks_mode_ = TasksMode::automatic;
+    bool insists_on_thread_ = false;
     void* cache_ = nullptr;
     std::size_t cache_alignment_ = 0; // bytes, of the cache's regions
     ucs_linear_func_t reg_cost_{};

@@ -184,10 +184,11 @@ void add_faults(Builder& out, const channel::Config& defaults) {
              "they work. \"n\": a path that fails ends the endpoint, as with UCX's own transports. For "
              "comparisons.",
              Syntax::boolean, offsetof(MdOptions, recovery)});
-    out.add({Group::faults, "RECOVERY_THREAD", boolean(recovery.thread),
+    out.add({Group::faults, "RECOVERY_THREAD", "try",
              "UCX's async thread recovers while the program makes no call: what was lost goes again though its "
-             "sender computes. \"n\": in the program's next call. Not with UCX_ASYNC_MODE=signal or poll.",
-             Syntax::boolean, offsetof(MdOptions, recovery_thread)});
+             "sender computes. \"no\": in the program's next call. \"try\": not with UCX_ASYNC_MODE=signal or "
+             "poll, and not where the kernel has no membarrier(2).",
+             Syntax::ternary, offsetof(MdOptions, recovery_thread)});
     out.add({Group::faults, "WATCH_INTERVAL", time(recovery.watch_interval),
              "A path on which nothing completes for so long, although something is under way, is probed. It "
              "is given up after about five times this if the peer answers over other paths and not over this "

@@ -1,5 +1,6 @@
 #include "pml_glue/core/uct/lane.h"
 
+#include <cstdlib>
 #include <cstring>
 
 namespace ucx_mp::glue {
@@ -106,6 +107,10 @@ bool Lane::open_domain(uct_component_h component, const char* name, std::string&
         status_ = UCS_ERR_INVALID_PARAM; // its own codes say less
         return false;
     }
+    // We have a thread of our own (core/async). From UCX 1.17 on names have the prefix of their table.
+    if (!std::getenv("UCX_MP_RECOVERY_THREAD"))
+        for (const char* const variable : {"RECOVERY_THREAD", "MP_RECOVERY_THREAD"})
+            (void)uct_config_modify(config, variable, "n");
     uct_md_h opened = nullptr;
     const ucs_status_t status = uct_md_open(component, name, config, &opened);
     uct_config_release(config);

@@ -1,5 +1,6 @@
 // UCX's async thread recovers beside a program that makes no call (ucx/background.h), and stays out of one that does.
 #define BOOST_TEST_MODULE transport_ucx_beside
+#include "ears.h"
 #include "fixture.h"
 
 #include <poll.h>
@@ -37,7 +38,7 @@ struct Numbers {
 };
 
 struct Side {
-    Domain domain{{{"RECOVERY_THREAD", "y"}}};
+    Domain domain;
     Interface iface;
     Numbers taken;
     std::uint64_t sent = 0;
@@ -111,6 +112,29 @@ private:
 };
 
 } // namespace
+
+// There is a thread where there can be one. Who has insisted is told if there cannot.
+BOOST_AUTO_TEST_CASE(whether_there_is_a_thread) {
+    struct Case {
+        Options wish;
+        ucs_async_mode_t mode;
+        bool thread;
+        long lines;
+    };
+    const Case cases[] = {{{}, UCS_ASYNC_MODE_THREAD_SPINLOCK, true, 0},
+                          {{}, UCS_ASYNC_MODE_THREAD_MUTEX, true, 0},
+                          {{}, UCS_ASYNC_MODE_POLL, false, 0},
+                          {{{"RECOVERY_THREAD", "n"}}, UCS_ASYNC_MODE_THREAD_SPINLOCK, false, 0},
+                          {{{"RECOVERY_THREAD", "y"}}, UCS_ASYNC_MODE_THREAD_SPINLOCK, true, 0},
+                          {{{"RECOVERY_THREAD", "y"}}, UCS_ASYNC_MODE_POLL, false, 1}};
+    for (const Case& each : cases) {
+        const Ears ears(UCS_LOG_LEVEL_WARN, "RECOVERY_THREAD");
+        Domain domain(each.wish, each.mode);
+        const Interface iface(domain, "mp_rc");
+        BOOST_TEST(ucx_mp::face::Iface::of(iface.iface).config().recovery.thread == each.thread);
+        BOOST_TEST(Ears::lines_with("needs UCX_ASYNC_MODE with threads") == each.lines);
+    }
+}
 
 // The sender makes no call until its messages have come, or for long.
 BOOST_DATA_TEST_CASE(a_sender_that_computes, each_transport, transport) {
