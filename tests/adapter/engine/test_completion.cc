@@ -264,3 +264,40 @@ BOOST_AUTO_TEST_CASE(receives_of_a_queue_pair_failed_by_half_are_flushed_once) {
     }
     BOOST_TEST(qp.responder.in_recv == 0);
 }
+
+// A thread that fires an event loses its processor in the middle of it, between two completions (here it sleeps). Who
+// arms a queue meanwhile finds what was due before: a program that has been woken by the first completion trusts that
+// the second, which came with it, is there.
+BOOST_AUTO_TEST_CASE(arming_waits_for_what_is_due) {
+    LocalSession s;
+    Engine engine(s.process(), false);
+    Queue q(s);
+    Cq cq;
+    cq.rec = &q.rec;
+    cq.index = q.index;
+    cq.entries = &q.at(0);
+    cq.mask = kEntries - 1;
+    cq.engine = &engine;
+    struct Late {
+        LocalSession& s;
+        CqRec& cq;
+        std::atomic<bool> begun{false};
+    } late{s, q.rec};
+    {
+        const std::lock_guard guard(engine.mutex);
+        engine.scheduler().at(
+            engine.now(),
+            [](void* self, uint64_t, Nanos) {
+                auto& late = *static_cast<Late*>(self);
+                late.begun = true;
+                usleep(20'000);
+                complete(late.s, late.cq, 5);
+            },
+            &late);
+        engine.kick();
+    }
+    BOOST_REQUIRE(wait_until([&] { return late.begun.load(); }));
+    BOOST_TEST(engine.arm_cq(cq, false) == 0);
+    BOOST_TEST(q.at(0).wr == 5u);
+    BOOST_TEST(q.events() == 1u);
+}

@@ -136,6 +136,17 @@ void Engine::poll_slow() {
     mutex.unlock();
 }
 
+void Engine::catch_up() {
+    if (virtual_time_ || !Process::current())
+        return; // in a child of fork() the mutex may be a thread's that is not there
+    if (next_due_.load(std::memory_order_relaxed) > now()) return poll(); // stays in the past while events are fired
+    const std::lock_guard guard(mutex);
+    if (seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
+        note_fabric_change();
+    run_due(now());
+    next_due_.store(scheduler_.next_due(), std::memory_order_relaxed);
+}
+
 void Engine::kick() {
     if (virtual_time_) return;
     const Nanos due = scheduler_.next_due();

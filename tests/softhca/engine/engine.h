@@ -42,6 +42,9 @@ public:
                 generation_.load(std::memory_order_relaxed)) [[unlikely]]
             poll_slow();
     }
+    // Like poll(), but what is due has happened afterwards, whichever thread is at it: may block, for no longer than
+    // that takes.
+    void catch_up();
     // A device is dead. Afterwards it uses no memory of the program: what is under way has its own copy.
     void note_death();
     // After scheduling under `mutex`: publishes the next due time. Starts the helper thread, or wakes it unless the
