@@ -21,6 +21,7 @@ FILES = {
     'uct_mp/room/b.cc': '#include "uct_mp/room/a.h"\nint b() { return 2; }\n',
     'uct_mp/room/c.cc': '#include "uct_mp/room/a.h"\nint c() { return 3; }\n',
 }
+PRECOMPILED = '-Winvalid-pch -include /nowhere/cmake_pch.hxx' # no file that clang could read
 FINDING = 'struct {}B : Base {{\n  virtual void f();\n}};\n' # on its second line
 
 
@@ -34,7 +35,7 @@ class Tree(unittest.TestCase):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
                 if name.endswith('.cc'):
-                    command = f'/usr/bin/ccache /usr/bin/c++ -I{root} -Werror -o x.o -c {root / name}'
+                    command = f'/usr/bin/ccache /usr/bin/c++ -I{root} -Werror {PRECOMPILED} -o x.o -c {root / name}'
                     entries.append({'directory': folder, 'file': str(root / name), 'command': command})
             (root / 'build').mkdir()
             (root / 'build/compile_commands.json').write_text(json.dumps(entries))

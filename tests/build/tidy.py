@@ -34,6 +34,10 @@ def flags_of(entry):
         skip = False
         if word in ('-c', '-Werror', entry['file']) or word == '-o' or words[position - 1] == '-o':
             continue
+        # Precompiled headers are the compiler's own format (cmake/Precompiled.cmake).
+        following = words[position + 1] if position + 1 < len(words) else ''
+        if word == '-Winvalid-pch' or word.endswith('/cmake_pch.hxx') or word == '-include' and following.endswith('/cmake_pch.hxx'):
+            continue
         kept.append(word)
     return tuple(kept)
 
