@@ -12,9 +12,11 @@
 namespace ucx_mp::channel {
 
 namespace {
-constexpr Nanos kNext = 50'000;     // until the next turn, where one was too short for all that is to be done
-constexpr Nanos kBusy = 200'000;    // until it looks again for what it has asked adapters to do
-constexpr Nanos kAway = 10'000'000; // ... while something is not as it should be: nothing tells that a message has come
+constexpr Nanos kNext = 50'000;  // until the next turn, where one was too short for all that is to be done
+constexpr Nanos kBusy = 200'000; // until it looks again for what it has asked adapters to do
+// ... while something is not as it should be, since nothing tells that a message has come: doubled while turns find
+// nothing. A cable may be dead for a whole job.
+constexpr Nanos kAway = 10'000'000, kLongAway = 40'000'000;
 // Messages that are kept. Their senders may go on sending; more are not taken before the program comes.
 constexpr std::size_t kMostMessages = 1024;
 constexpr std::size_t kMostWorks = 1024; // that a turn looks at: some 50 us, most of it cache misses
@@ -26,7 +28,7 @@ bool concerns_recovery(const Mail& mail) {
 }
 } // namespace
 
-Beside::Beside(Core& core) : core_(core) {
+Beside::Beside(Core& core) : core_(core), away_for_(kAway) {
     for (std::uint8_t id = 0; id < kAmIds; ++id) {
         by_id_[id] = {this, id};
         keepers_[id] = {keep, &by_id_[id], 0};
@@ -128,7 +130,8 @@ Beside::Recovered Beside::recover(const std::function<unsigned()>& run_timers) {
     end(found);
     const Nanos now = core_.services.now();
     if (more || busy) return {found, now + (is_full() ? kAway : kBusy)};
-    return {found, away ? now + kAway : 0};
+    away_for_ = found || !away ? kAway : std::min(2 * away_for_, kLongAway);
+    return {found, away ? now + away_for_ : 0};
 }
 
 Status Beside::keep(void* handler, void* data, std::size_t length, unsigned flags) {
@@ -244,8 +247,30 @@ void Beside::wakes_up() {
 }
 
 void Beside::hand_over() {
-    if (core_.alert && core_.config.recovery.thread && !active_ && core_.observer->recovers())
+    if (!core_.config.recovery.thread || active_) return;
+    if (core_.alert) {
+        if (!core_.observer->recovers()) return;
+        if (dealing_ == done_.load(std::memory_order_relaxed)) deal_with(heard_.fetch_add(1) + 1);
         core_.events.recover_soon();
+    } else if (dealing_ != done_.load(std::memory_order_relaxed)) {
+        if (core_.rounds.looked_since(dealing_since_))
+            done_.store(dealing_);
+        else
+            core_.alert = true;
+    }
+}
+
+void Beside::deal_with(std::uint32_t heard) {
+    dealing_ = heard;
+    dealing_since_ = core_.rounds.looks;
+}
+
+void Beside::look_for_faults() {
+    const std::uint32_t heard = heard_.load();
+    if (heard == dealing_ || active_) return;
+    deal_with(heard);
+    core_.observer->read_events();
+    core_.alert = true;
 }
 
 void Beside::has_looked(bool more) {

@@ -62,6 +62,13 @@ public:
     // Odd: the program sleeps, or has not looked at its queues since it slept. Each change adds one. Any thread.
     [[nodiscard]] std::uint32_t sleep() const { return sleep_.load(std::memory_order_acquire); }
 
+    // A program that makes calls recovers by itself. The thread counts each fault that it hears of. The program looks
+    // at all queues then, and is done when there is nothing to be recovered any more: the thread need not ask for a
+    // turn.
+    void hear() { heard_.fetch_add(1); }
+    [[nodiscard]] bool program_is_done() const { return done_.load() == heard_.load(); }
+    void look_for_faults(); // the program: now and then
+
     [[nodiscard]] bool active() const { return active_; }
     // Hands out what turns have kept; number of things. The program has woken, if it slept. The first step of
     // progress(); also for callers that do something of their own before it.
@@ -120,6 +127,7 @@ private:
     static void completed(Completion* stand_in);
     static void unpacked(void* stand_in, const void* data, std::size_t length);
     void stand_in_for(Work& work);
+    void deal_with(std::uint32_t heard);
     [[nodiscard]] bool begin(); // false: stand-ins are missing, and the turn may not poll
     void end(unsigned found);
     void wakes_up();
@@ -128,8 +136,13 @@ private:
     Core& core_;
     bool active_ = false;
     const AmHandler* handlers_ = nullptr; // the user's, while active
+    Nanos away_for_;                      // until the next turn, if nothing but a path that is away calls for it
     std::atomic<std::uint32_t> sleep_{0};
-    bool woken_ = false; // the program has not looked at its queues since it woke
+    // Counts of what was heard of: by anybody, what the program has dealt with, and what it is about.
+    std::atomic<std::uint32_t> heard_{0}, done_{0};
+    std::uint32_t dealing_ = 0;
+    std::uint32_t dealing_since_ = 0; // Rounds::looks
+    bool woken_ = false;              // the program has not looked at its queues since it woke
     std::size_t kept_messages_ = 0;
     unsigned found_ = 0; // in turns, since the program was here
     std::deque<Kept> kept_;

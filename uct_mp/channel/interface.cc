@@ -60,16 +60,21 @@ Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Se
     }
 }
 
-const connect::InterfaceAddress& Interface::address() const { return core_->control->address(); }
+connect::InterfaceAddress Interface::address() const {
+    const std::lock_guard lock(core_->services);
+    return core_->control->address();
+}
 const Limits& Interface::limits() const { return core_->limits; }
 
 std::size_t count_initiators(Interface& of) {
+    const std::lock_guard lock(of.core().services);
     std::size_t n = 0;
     for (const DcRail& rail : of.core().dc.rails) n += rail.initiators.size();
     return n;
 }
 
 double Interface::bandwidth() const {
+    const std::lock_guard lock(core_->services);
     double sum = 0;
     for (const verbs::Rail& rail : core_->rails)
         if (rail.active) sum += rail.rate;

@@ -222,7 +222,8 @@ public:
     ~Interface();
     Interface(const Interface&) = delete;
 
-    [[nodiscard]] const connect::InterfaceAddress& address() const;
+    // These four may be asked by any thread.
+    [[nodiscard]] connect::InterfaceAddress address() const;
     [[nodiscard]] const Limits& limits() const;
     [[nodiscard]] double bandwidth() const; // bytes/ns: sum of the rails that were active when they were looked at last
     [[nodiscard]] bool reachable(const connect::InterfaceAddress& peer) const; // at this moment

@@ -136,6 +136,7 @@ unsigned Progress::attend(unsigned found) {
     if (until_control_ == 0) {
         until_control_ = core_.config.control_interval;
         ++tick_;
+        beside.look_for_faults();
         if (core_.adaptation.measures()) core_.adaptation.note_poll(core_.services.now());
         if (tick_ % core_.config.event_interval == 0) core_.observer->read_events();
         if (tick_ % 64 == 0) calibrate();

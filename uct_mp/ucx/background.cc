@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -31,7 +32,7 @@ bool add(int to, int fd, std::uint32_t events, std::uint64_t data) {
 }
 } // namespace
 
-bool Background::open(channel::Interface& core, UcxServices& services, bool recovers) {
+bool Background::open(channel::Interface& core, UcxServices& services, bool recovers, std::string& error) {
     recovers_ = recovers;
     core_ = &core;
     services_ = &services;
@@ -45,12 +46,14 @@ bool Background::open(channel::Interface& core, UcxServices& services, bool reco
         good = good && watch_faults();
     }
     if (!good) {
-        ucs_error("mp: cannot make a descriptor for answering peers: %m");
+        error = std::string("cannot make a descriptor for answering peers: ") + std::strerror(errno);
         return false;
     }
     (void)core.serve(); // arms
     ucs_async_context_t* const async = services.async();
-    return abi::async_watch(abi::mode_of(async), fd_, UCS_EVENT_SET_EVREAD, serve, this, async) == UCS_OK;
+    watched_ = abi::async_watch(abi::mode_of(async), fd_, UCS_EVENT_SET_EVREAD, serve, this, async) == UCS_OK;
+    if (!watched_) error = "UCX's asynchronous thread cannot watch a descriptor";
+    return watched_;
 }
 
 bool Background::watch(int fd) { return add(fd_, fd, EPOLLIN, static_cast<std::uint64_t>(fd)); }
@@ -70,7 +73,7 @@ bool Background::watch_faults() {
 
 void Background::close() {
     if (fd_ < 0) return;
-    (void)abi::async_forget(fd_, 1);
+    if (std::exchange(watched_, false)) (void)abi::async_forget(fd_, 1);
     ::close(fd_);
     fd_ = -1;
 }
@@ -109,8 +112,10 @@ bool Background::sleeper_stays_away(Nanos now) {
 
 // A program that has made no call since the last look is outside, most likely: only then the turn is asked for.
 void Background::recover(bool told) {
+    if (refused_) return;
     const Nanos now = services_->now();
     if (told || sleeper_stays_away(now)) {
+        channel::beside(*core_).hear();
         due_ = now;
         pause_ = kFirstPause;
     }
@@ -136,9 +141,15 @@ void Background::ask_for_turn(Nanos now) {
         pause_ = kFirstPause;
         if (!due_) services_->recovered(); // in the turn: whoever sees something afterwards says so
         taken.reset();
+    } else if (calls == before && !turn::can_take_turns()) {
+        ucs_debug("mp: the kernel refuses membarrier(2) now: no thread recovers from here on");
+        refused_ = true;
+        due_ = 0;
     } else {
         due_ = now + pause_;
         pause_ = std::min(2 * pause_, kLongestPause);
+        services_->recovered(); // first: if the program begins to recover again it says so, or is not done
+        if (beside.program_is_done()) due_ = 0;
     }
 }
 

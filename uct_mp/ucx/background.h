@@ -7,6 +7,8 @@
 // by its own events, also by those of failed sends. It has some milliseconds to look.
 #pragma once
 
+#include <string>
+
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/ucx/services.h"
 
@@ -19,8 +21,8 @@ public:
     ~Background() { close(); }
     // `recovers`: the program's calls mark Beside::turn; else only peers are answered.
     // `services` has an asynchronous side; both outlive this, or close()
-    // is called before. False: it is impossible, and a line says why.
-    [[nodiscard]] bool open(channel::Interface& core, UcxServices& services, bool recovers);
+    // is called before. False: it is impossible, `error` says why, and close() is due.
+    [[nodiscard]] bool open(channel::Interface& core, UcxServices& services, bool recovers, std::string& error);
     bool watch(int fd);  // watches this one, too
     bool watch_faults(); // ... and what tells that something is to be recovered; those that it watches already stay
     void close();        // waits for a call that is under way
@@ -34,9 +36,11 @@ private:
 
     channel::Interface* core_ = nullptr;
     UcxServices* services_ = nullptr;
-    int fd_ = -1; // the async thread waits for it
+    int fd_ = -1;          // the async thread waits for it
+    bool watched_ = false; // ... really
     bool recovers_ = false;
-    Nanos due_ = 0; // when it asks for a turn; 0: it need not
+    bool refused_ = false; // by the kernel, which took membarrier(2) before
+    Nanos due_ = 0;        // when it asks for a turn; 0: it need not
     // An event came that the program may have asked for when it slept: it looks. If it has not until then, the thread
     // does.
     Nanos sleeper_until_ = 0; // 0: none came

@@ -1,5 +1,6 @@
 // Endpoints come and go, and queue up requests that wait for room.
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "uct_mp/ucx/guard.h"
@@ -15,6 +16,7 @@ ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out) {
     }
     Iface& iface = Iface::of(params->iface);
     return guard("creating an endpoint", [&] {
+        const std::lock_guard lock(iface.services()); // not marked as a call: abi/layouts.cc
         connect::InterfaceAddress address;
         if (!connect::unpack(params->iface_addr, address)) {
             ucs_error("mp: not an interface address of this transport");

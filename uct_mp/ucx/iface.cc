@@ -85,32 +85,47 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
 
     config_.background = services_.use(abi::layout().async_of(*this));
     choose_recovery_thread();
-    release_.cb = config_.recovery.thread ? release_marked : release;
-    if (config_.recovery.thread) super.ops = abi::marked_operations; // UCX has copied the others
-
     std::string error;
-    // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
-    const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
-    const Status status = open_interface(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
-    if (status != Status::ok) {
-        ucs_error("%s: %s", config_.name(), error.c_str());
-        return to_ucs(status);
+    ucs_status_t status = open_adapters(error);
+    if (status != UCS_OK && config_.recovery.thread && !md_.insists_on_thread()) {
+        recovers_without_thread(error); // which has descriptors of its own
+        background_.close();
+        core_.reset();
+        status = open_adapters(error);
     }
-    peers_.use(*core_);
-    turn_ = &channel::beside(*core_).turn;
-    if (config_.background && !background_.open(*core_, services_, config_.recovery.thread)) return UCS_ERR_IO_ERROR;
+    if (status != UCS_OK) {
+        ucs_error("%s: %s", config_.name(), error.c_str());
+        return status;
+    }
     inspect::add(*this);
     advice::opened();
     return UCS_OK;
 }
 
+ucs_status_t Iface::open_adapters(std::string& error) {
+    release_.cb = config_.recovery.thread ? release_marked : release;
+    super.ops = config_.recovery.thread ? abi::marked_operations : *abi::layout().interface_operations;
+    // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
+    const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
+    const Status status = open_interface(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
+    if (status != Status::ok) return to_ucs(status);
+    peers_.use(*core_);
+    turn_ = &channel::beside(*core_).turn;
+    if (config_.background && !background_.open(*core_, services_, config_.recovery.thread, error))
+        return UCS_ERR_IO_ERROR;
+    return UCS_OK;
+}
+
 void Iface::choose_recovery_thread() {
-    bool& thread = config_.recovery.thread;
-    thread &= config_.recovery.enabled;
-    if (!thread || (config_.background && turn::can_take_turns())) return;
-    thread = false;
-    const std::string why =
-        std::string("it needs ") + (config_.background ? "a kernel with membarrier(2)" : "UCX_ASYNC_MODE with threads");
+    config_.recovery.thread &= config_.recovery.enabled;
+    if (!config_.recovery.thread || (config_.background && turn::can_take_turns())) return;
+    recovers_without_thread(std::string("it needs ") + (config_.background ? "a kernel with membarrier(2)"
+                                                                           : "an asynchronous thread of the worker"));
+}
+
+void Iface::recovers_without_thread(const std::string& why) {
+    config_.recovery.thread = false;
+    why_no_thread_ = why;
     if (md_.insists_on_thread())
         advice::say({.error = {}, .notes = {"mp: UCX_MP_RECOVERY_THREAD=yes has no effect: " + why}});
     else

@@ -41,7 +41,11 @@ public:
     // another table do so by themselves.
     [[nodiscard]] mp_turn_t& turn() const { return *turn_; }
     [[nodiscard]] Peers& peers() { return peers_; }
+    [[nodiscard]] UcxServices& services() { return services_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
+    [[nodiscard]] const std::string& why_no_thread() const {
+        return why_no_thread_;
+    } // empty: there is one, or none is wanted
     [[nodiscard]] unsigned adapters() const;
     [[nodiscard]] Tasks& tasks(); // made at the first call
     [[nodiscard]] bool has_tasks() const { return tasks_ != nullptr; }
@@ -92,7 +96,9 @@ private:
     ucs_status_t open_base(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
                            const abi::IfaceOptionsBase& options);
     ucs_status_t open_core(const uct_iface_params_t* params, const IfaceOptions& options);
+    ucs_status_t open_adapters(std::string& error);
     void choose_recovery_thread();
+    void recovers_without_thread(const std::string& why);
     template <bool marked> [[gnu::noinline]] unsigned progress_rarely();
     [[gnu::noinline, gnu::cold]] unsigned wait_and_progress();
     unsigned attend();
@@ -107,6 +113,7 @@ private:
     ReleaseHook release_{};
     std::size_t headroom_ = 0; // bytes, as the user asked for
     std::unique_ptr<channel::Interface> core_;
+    std::string why_no_thread_;
     mp_turn_t* turn_ = nullptr; // the core's
     // Set when progress has something rare to do: requests to be tried again, or a copy of the statistics.
     std::atomic<bool> attention_{false};

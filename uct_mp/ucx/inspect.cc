@@ -71,9 +71,11 @@ void describe(Iface& iface, std::string& out) {
     const auto s = iface.statistics();
     append(out,
            "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu parked %u "
-           "tear_downs %lu\n",
+           "tear_downs %lu recovery_thread %s%s%s\n",
            s.uid, iface.config().name(), s.queue_pairs, s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped,
-           s.parked, s.parks);
+           s.parked, s.parks, iface.config().recovery.thread ? "yes" : "no",
+           iface.why_no_thread().empty() ? "" : " cause ",
+           iface.why_no_thread().c_str()); // the last: it has spaces
     if (iface.config().rc_on_demand()) {
         const auto& a = s.adaptation;
         append(out,

@@ -1,7 +1,7 @@
 // Time, timers, log and the lock of the core, from UCX.
 //
-// The asynchronous side is UCX's async thread, in its modes "thread" (UCX_ASYNC_MODE). The lock is the worker's async
-// context. UCX holds it while it calls a handler, and UCP with several threads in every call.
+// The asynchronous side is UCX's async thread, for workers of its modes "thread" (UCP's all are). The lock is the
+// worker's async context. UCX holds it while it calls a handler, and UCP with several threads in every call.
 //
 // In modes "signal" and "poll" there is no asynchronous side. A signal's handler can't make queue pairs, since it may
 // interrupt malloc(), and polling is what progress does anyway. Background timers run in progress then.

@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -132,8 +133,55 @@ BOOST_AUTO_TEST_CASE(whether_there_is_a_thread) {
         Domain domain(each.wish, each.mode);
         const Interface iface(domain, "mp_rc");
         BOOST_TEST(ucx_mp::face::Iface::of(iface.iface).config().recovery.thread == each.thread);
-        BOOST_TEST(Ears::lines_with("needs UCX_ASYNC_MODE with threads") == each.lines);
+        BOOST_TEST(Ears::lines_with("needs an asynchronous thread of the worker") == each.lines);
     }
+}
+
+// Descriptors may be short: an interface that could be opened without the thread is opened without it.
+BOOST_AUTO_TEST_CASE(no_descriptor_for_a_thread) {
+    const auto opens = [](const char* wish, rlim_t descriptors) {
+        rlimit before{};
+        Domain domain(Options{{"RECOVERY_THREAD", wish}});
+        getrlimit(RLIMIT_NOFILE, &before);
+        const rlimit few{descriptors, before.rlim_max};
+        setrlimit(RLIMIT_NOFILE, &few);
+        uct_iface_h iface = nullptr;
+        const bool opened = Interface::open(domain, "mp_rc", {}, nullptr, &iface) == UCS_OK;
+        const bool thread = opened && ucx_mp::face::Iface::of(iface).config().recovery.thread;
+        if (opened) uct_iface_close(iface);
+        setrlimit(RLIMIT_NOFILE, &before);
+        return std::pair(opened, thread);
+    };
+    const Ears ears(UCS_LOG_LEVEL_FATAL, "descriptor"); // each failure has its line
+    unsigned only_without = 0;
+    for (rlim_t descriptors = 16; descriptors < 64; ++descriptors) {
+        const bool without = opens("n", descriptors).first;
+        const auto [opened, thread] = opens("try", descriptors);
+        BOOST_TEST(opened == without);
+        only_without += opened && !thread;
+    }
+    BOOST_TEST(only_without > 0u);
+}
+
+// UCX asks from threads of its own, which the program knows nothing of.
+BOOST_AUTO_TEST_CASE(others_ask_meanwhile) {
+    Two two("mp_rc");
+    uct_iface_h iface = two.a->iface.iface;
+    std::atomic<bool> over{false};
+    std::thread asks([&] {
+        uct_iface_attr_t attr;
+        std::vector<std::uint8_t> address(4096);
+        while (!over) {
+            (void)uct_iface_query(iface, &attr);
+            (void)uct_iface_get_address(iface, reinterpret_cast<uct_iface_addr_t*>(address.data()));
+            (void)uct_iface_is_reachable(iface, nullptr, reinterpret_cast<uct_iface_addr_t*>(address.data()));
+        }
+    });
+    for (const double end = Domain::now() + kSome; Domain::now() < end;)
+        for (unsigned i = 0; i < 1000; ++i) two.a->progress();
+    over = true;
+    asks.join();
+    BOOST_TEST(!ucx_mp::turn::is_inside(ucx_mp::face::Iface::of(iface).turn().calls));
 }
 
 // The sender makes no call until its messages have come, or for long.
@@ -251,8 +299,8 @@ BOOST_DATA_TEST_CASE(ends_amid_turns, each_transport, transport) {
         const pid_t child = fork();
         if (child == 0) { // has no such thread: nobody would end its turn
             alarm(unsigned(kMuch));
-            uct_iface_attr_t attr;
-            _exit(uct_iface_query(a.iface.iface, &attr) == UCS_OK ? 0 : 1);
+            int fd = -1;
+            _exit(uct_iface_event_fd_get(a.iface.iface, &fd) == UCS_OK ? 0 : 1);
         }
         int status = 1;
         BOOST_TEST_REQUIRE(waitpid(child, &status, 0) == child);

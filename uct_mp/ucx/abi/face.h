@@ -301,7 +301,6 @@ template <class V> struct InterfaceFace {
         const ucs_status_t status = iface_estimate(iface, attr);
         if (status != UCS_OK) return status;
         const Iface& self = Iface::of(iface);
-        const turn::Inside inside(self.turn());
         if (attr->field_mask & V::kPerfInFlight)
             if (const std::size_t limit = self.concurrent_endpoints()) attr->max_inflight_eps = limit;
         if (!(attr->field_mask & V::kPerfOperation) || !is_message(attr->operation)) return UCS_OK;

@@ -10,7 +10,10 @@
 namespace ucx_mp::face::abi {
 
 namespace {
-// The program is inside meanwhile: the thread that recovers beside it stays out (host/turn.h).
+// The program is inside meanwhile: the thread that recovers beside it stays out (host/turn.h). A mark is no atomic
+// addition, so it is for calls of the program's thread alone. UCX's own threads make others as well: that of its file
+// system asks for attributes, and the asynchronous one, which answers UCP's wire-up over UD, asks for addresses and
+// makes endpoints. Those calls take the lock of the services, which every turn is taken under.
 template <bool marked, auto call> struct Marked { static constexpr auto run = call; };
 template <class Result, class... Rest, Result (*call)(uct_ep_h, Rest...)> struct Marked<true, call> {
     static Result run(uct_ep_h ep, Rest... rest) {
@@ -24,15 +27,6 @@ template <class Result, class... Rest, Result (*call)(uct_iface_h, Rest...)> str
         return call(iface, rest...);
     }
 };
-
-template <bool marked> ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out) {
-    if constexpr (marked) {
-        const turn::Inside inside(Iface::of(params->iface).turn());
-        return ep::create(params, out);
-    } else {
-        return ep::create(params, out);
-    }
-}
 
 // Designated: the compiler checks the order against UCX's header, which is the
 // same in every version. A missing function must not be called (the flags say so).
@@ -66,7 +60,7 @@ template <bool marked> constexpr uct_iface_ops_t kOperations = {
     .ep_flush = ep::Calls<marked>::flush,
     .ep_fence = Marked<marked, ep::fence>::run,
     .ep_check = Marked<marked, ep::check>::run,
-    .ep_create = create<marked>,
+    .ep_create = ep::create,
     .ep_connect = nullptr,
     .ep_disconnect = nullptr,
     .cm_ep_conn_notify = nullptr,
@@ -83,10 +77,10 @@ template <bool marked> constexpr uct_iface_ops_t kOperations = {
     .iface_event_fd_get = Marked<marked, Iface::event_fd_get>::run,
     .iface_event_arm = Marked<marked, Iface::event_arm>::run,
     .iface_close = Iface::close,
-    .iface_query = Marked<marked, Iface::query>::run,
+    .iface_query = Iface::query,
     .iface_get_device_address = Iface::get_device_address,
-    .iface_get_address = Marked<marked, Iface::get_address>::run,
-    .iface_is_reachable = Marked<marked, Iface::is_reachable>::run,
+    .iface_get_address = Iface::get_address,
+    .iface_is_reachable = Iface::is_reachable,
 };
 } // namespace
 uct_iface_ops_t iface_operations = kOperations<false>;
