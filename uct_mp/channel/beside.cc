@@ -260,16 +260,24 @@ void Beside::hand_over() {
     }
 }
 
+// An adapter tells of one failed request, so it is asked again first: the looks behind that find what came before.
 void Beside::deal_with(std::uint32_t heard) {
     dealing_ = heard;
+    for (unsigned i = 0; i < core_.adapter_count; ++i) {
+        (void)core_.adapters[i].take_failure_events();
+        (void)core_.adapters[i].tell_failures();
+    }
+    core_.observer->read_events();
     dealing_since_ = core_.rounds.looks;
 }
 
 void Beside::look_for_faults() {
+    if (active_) return;
     const std::uint32_t heard = heard_.load();
-    if (heard == dealing_ || active_) return;
-    deal_with(heard);
-    core_.observer->read_events();
+    if (heard != dealing_)
+        deal_with(heard);
+    else if (dealing_ == done_.load(std::memory_order_relaxed))
+        return;
     core_.alert = true;
 }
 

@@ -66,6 +66,7 @@ public:
     // at all queues then, and is done when there is nothing to be recovered any more: the thread need not ask for a
     // turn.
     void hear() { heard_.fetch_add(1); }
+    [[nodiscard]] std::uint32_t heard() const { return heard_.load(); }
     [[nodiscard]] bool program_is_done() const { return done_.load() == heard_.load(); }
     void look_for_faults(); // the program: now and then
 

@@ -70,25 +70,8 @@ private:
     mp_turn_t& turn_;
 };
 
-// Whoever holds it is waited for by a fork(): the child has no such thread, and would find a turn that never ends. Held
-// for a turn by the thread that has it.
+// Whoever holds it is waited for by a fork(): the child has no such thread, and would find a turn that never ends, or a
+// lock that nobody gives back. Held by a thread beside the program for as long as it has either.
 [[nodiscard]] std::mutex& forks_wait_for();
-
-// A turn, for a scope, with that held. Tried once, as take().
-class Taken {
-public:
-    explicit Taken(Words words) : words_(words), held_(forks_wait_for(), std::try_to_lock) {
-        if (held_.owns_lock() && !take(words_)) held_.unlock();
-    }
-    ~Taken() {
-        if (held_.owns_lock()) give(words_);
-    }
-    Taken(const Taken&) = delete;
-    explicit operator bool() const { return held_.owns_lock(); }
-
-private:
-    Words words_;
-    std::unique_lock<std::mutex> held_;
-};
 
 } // namespace ucx_mp::turn

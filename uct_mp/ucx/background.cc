@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
+#include <mutex>
 #include <utility>
 
 #include "uct_mp/channel/beside.h"
@@ -25,6 +25,7 @@ constexpr Nanos kToWake = 10'000'000; // that a sleeper has for its first progre
 
 // Some are watched already.
 bool add(int to, int fd, std::uint32_t events, std::uint64_t data) {
+    if (fd < 0) return false; // errno says why
     epoll_event event{};
     event.events = events;
     event.data.u64 = data;
@@ -41,10 +42,8 @@ bool Background::open(channel::Interface& core, UcxServices& services, bool reco
     std::vector<int> fds = core.control_fds();
     fds.push_back(services.background_fd());
     for (const int fd : fds) good = good && watch(fd);
-    if (recovers) {
-        (void)turn::forks_wait_for(); // before the first turn: a fork() may be on its way then
-        good = good && watch_faults();
-    }
+    (void)turn::forks_wait_for(); // before the first call: a fork() may be on its way then
+    if (recovers) good = good && watch_faults();
     if (!good) {
         error = std::string("cannot make a descriptor for answering peers: ") + std::strerror(errno);
         return false;
@@ -80,6 +79,8 @@ void Background::close() {
 
 void Background::serve(int, ucs_event_set_types_t, void* arg) {
     Background& self = *static_cast<Background*>(arg);
+    // A child of fork() has no such thread: nobody there would give a turn, or UCX's lock, back.
+    const std::lock_guard forks_wait(turn::forks_wait_for());
     bool told = self.recovers_ && self.fault_was_told();
     self.services_->run_background();
     const bool heard = self.core_->serve() != 0;
@@ -128,27 +129,27 @@ void Background::recover(bool told) {
 
 void Background::ask_for_turn(Nanos now) {
     channel::Beside& beside = channel::beside(*core_);
-    sleeper_until_ = 0;
     turn::Words words(beside.turn);
     const std::uint64_t calls = words.calls(), before = std::exchange(seen_, calls);
-    std::optional<turn::Taken> taken;
-    if (calls == before) taken.emplace(words);
-    if (taken && *taken) {
+    const bool outside = calls == before;
+    if (outside && turn::take(words)) {
+        sleeper_until_ = 0;
         due_ = beside.recover([this] { return services_->run_timers(); }).next;
         // Its timers are the interface's; one that has nothing to recover waits for the program.
         if (const Nanos timer = services_->next_timer(); due_ && timer)
             due_ = std::min(due_, std::max(timer, services_->now() + kGap));
         pause_ = kFirstPause;
         if (!due_) services_->recovered(); // in the turn: whoever sees something afterwards says so
-        taken.reset();
-    } else if (calls == before && !turn::can_take_turns()) {
+        turn::give(words);
+    } else if (outside && !turn::can_take_turns()) {
         ucs_debug("mp: the kernel refuses membarrier(2) now: no thread recovers from here on");
         refused_ = true;
         due_ = 0;
     } else {
         due_ = now + pause_;
         pause_ = std::min(2 * pause_, kLongestPause);
-        services_->recovered(); // first: if the program begins to recover again it says so, or is not done
+        if (!beside.program_is_done() || beside.fault_is_told()) return;
+        services_->recovered(); // a program that begins to recover again is not done, or says so behind this
         if (beside.program_is_done()) due_ = 0;
     }
 }

@@ -162,7 +162,12 @@ void Peers::purge(Ep& ep, uct_pending_purge_callback_t callback, void* arg) {
 }
 
 void Peers::room(channel::Channel& channel) {
-    if (const auto found = peers_.find(&channel); found != peers_.end()) dispatch(*found->second);
+    Peer* peer = nullptr;
+    {
+        const std::lock_guard lock(lock_); // UCX's own thread may add an endpoint
+        if (const auto found = peers_.find(&channel); found != peers_.end()) peer = found->second.get();
+    }
+    if (peer) dispatch(*peer);
 }
 
 void Peers::dispatch(Peer& peer) {

@@ -146,7 +146,7 @@ int UcxServices::recover_fd() {
 }
 
 void UcxServices::recover_soon() {
-    if (recover_fd_ < 0 || recovering_.load(std::memory_order_relaxed) || recovering_.exchange(true)) return;
+    if (recover_fd_ < 0 || recovering_.load() || recovering_.exchange(true)) return;
     const std::uint64_t one = 1;
     if (::write(recover_fd_, &one, sizeof one) < 0) ucs_error("mp: telling the async thread failed: %m");
 }

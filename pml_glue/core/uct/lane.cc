@@ -107,11 +107,11 @@ bool Lane::open_domain(uct_component_h component, const char* name, std::string&
         status_ = UCS_ERR_INVALID_PARAM; // its own codes say less
         return false;
     }
-    // We have a thread of our own (core/async), so the default is turned off, and what a user has set is not. From
-    // UCX 1.17 on names have the prefix of their table.
+    // We have a thread of our own (core/async), so "try", the default, becomes "n". From UCX 1.17 on names have the
+    // prefix of their table here, but not where they are read.
     char thread[8] = {};
-    for (const char* const variable : {"RECOVERY_THREAD", "MP_RECOVERY_THREAD"})
-        if (uct_config_get(config, variable, thread, sizeof thread) == UCS_OK && std::strcmp(thread, "try") == 0)
+    if (uct_config_get(config, "RECOVERY_THREAD", thread, sizeof thread) == UCS_OK && std::strcmp(thread, "try") == 0)
+        for (const char* const variable : {"RECOVERY_THREAD", "MP_RECOVERY_THREAD"})
             (void)uct_config_modify(config, variable, "n");
     uct_md_h opened = nullptr;
     const ucs_status_t status = uct_md_open(component, name, config, &opened);

@@ -66,12 +66,14 @@ Engine::~Engine() {
 void Engine::run_due(Nanos now_) {
     if (!virtual_time_) {
         gathers_ = true;
+        fires_.store(true, std::memory_order_relaxed);
         for (Nanos due; (due = scheduler_.next_due()) <= now_;) {
             if (!gathered_.empty() && due > gathered_until_) deliver_gathered();
             scheduler_.fire_next();
         }
         gathers_ = false;
         deliver_gathered();
+        fires_.store(false, std::memory_order_release);
     }
     if (graveyard_.size() >= sweep_from_) sweep();
 }
@@ -139,7 +141,7 @@ void Engine::poll_slow() {
 void Engine::catch_up() {
     if (virtual_time_ || !Process::current())
         return; // in a child of fork() the mutex may be a thread's that is not there
-    if (next_due_.load(std::memory_order_relaxed) > now()) return poll(); // stays in the past while events are fired
+    if (!fires_.load(std::memory_order_acquire) && next_due_.load(std::memory_order_relaxed) > now()) return poll();
     const std::lock_guard guard(mutex);
     if (seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
         note_fabric_change();

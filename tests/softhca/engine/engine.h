@@ -139,6 +139,7 @@ private:
     Scheduler scheduler_;
     std::unique_ptr<Network> network_;
     std::atomic<Nanos> next_due_{kNever};
+    std::atomic<bool> fires_{false}; // somebody is in run_due()
     std::atomic<uint64_t> poll_count_{0};
     bool virtual_time_;
     bool modelled_ = false;

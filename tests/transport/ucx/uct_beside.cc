@@ -201,6 +201,41 @@ BOOST_DATA_TEST_CASE(a_sender_that_computes, each_transport, transport) {
     BOOST_TEST(two.wrong() == 0u);
 }
 
+// The same if it has dealt with such a loss itself before. Nothing tells of either but the failed send.
+BOOST_DATA_TEST_CASE(a_sender_that_computes_later, each_transport, transport) {
+    Two two(transport);
+    const Restore restore{{"fault drop 0% all"}};
+    for (unsigned round = 0; round < 4; ++round) {
+        const bool computes = round % 2;
+        softhca("fault drop 100% " + Two::port(round / 2));
+        for (unsigned i = 0; i < 8; ++i) (void)two.a->say();
+        const double end = Domain::now() + kMuch;
+        while (two.b->taken.next != two.a->sent && Domain::now() < end) {
+            two.b->progress();
+            if (!computes) two.a->progress();
+        }
+        BOOST_TEST(two.b->taken.next == two.a->sent);
+        softhca("fault drop 0% all");
+        BOOST_REQUIRE(two.until([&] { return two.a->say(); }));
+        (void)two.until([] { return false; }, kSome);
+    }
+    BOOST_TEST(two.wrong() == 0u);
+}
+
+// A path may be away for long: a program that makes calls is not asked again and again.
+BOOST_AUTO_TEST_CASE(asks_no_program_that_recovers) {
+    Two two("mp_rc");
+    softhca("port down " + Two::port(0));
+    BOOST_REQUIRE(two.until([&] { return two.a->say(); }));
+    (void)two.until([] { return false; }, kSome);
+    const auto heard = [&] {
+        return ucx_mp::channel::beside(ucx_mp::face::Iface::of(two.a->iface.iface).core()).heard();
+    };
+    const std::uint32_t before = heard();
+    (void)two.until([] { return false; }, kSome);
+    BOOST_TEST(heard() - before < 10);
+}
+
 // Turns take what has come for a program that sleeps: it wakes, and gets it.
 BOOST_DATA_TEST_CASE(a_sleeper_is_woken, each_transport, transport) {
     Two two(transport);

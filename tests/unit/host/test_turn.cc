@@ -258,8 +258,14 @@ BOOST_AUTO_TEST_CASE(a_fork_waits_for_the_end_of_a_turn) {
     std::atomic<bool> over{false}, begun{false};
     std::thread other([&] {
         while (!over) {
-            const Taken taken{Words(turn)};
-            begun = begun || taken;
+            {
+                const std::lock_guard forks_wait(forks_wait_for());
+                Words words(turn);
+                if (take(words)) {
+                    begun = true;
+                    give(words);
+                }
+            }
             std::this_thread::sleep_for(std::chrono::microseconds(200));
         }
     });
