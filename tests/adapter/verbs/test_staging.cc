@@ -4,6 +4,7 @@
 #define BOOST_TEST_MODULE staging
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -79,7 +80,7 @@ struct Side {
         std::vector<char> wanted(size_of(m));
         fill(wanted, 0, wanted.size(), m);
         const char* got = adapter.memory.data() + m % 256 * kRoom + head;
-        BOOST_REQUIRE_MESSAGE(std::memcmp(got, wanted.data(), wanted.size()) == 0, "message " << m);
+        BOOST_REQUIRE_MESSAGE(std::equal(wanted.begin(), wanted.end(), got), "message " << m);
         BOOST_REQUIRE_EQUAL(got[wanted.size()], '\x55');
     }
     void receive(Queue& q, uint32_t m) {

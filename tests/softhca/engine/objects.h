@@ -149,7 +149,7 @@ struct SendDesc {
 
 // What a raw request (mlx5dv_wr_raw_wqe) has beside ibv_wr_opcode and IBV_SEND_*. A WAIT has no data: remote_addr is
 // the word, rkey its local key, compare_add and swap are value and mask as they lie in memory, imm is a WaitOp.
-inline constexpr uint8_t kWait = 0x40;
+inline constexpr uint8_t kWait = IBV_WR_DRIVER1;  // no request of another kind has it
 inline constexpr uint32_t kRaw = 1u << 16;        // completes as IBV_WC_DRIVER2, and only if it asks to itself
 inline constexpr uint32_t kSmallFence = 1u << 17; // its data are not read before what is posted before it is through
 

@@ -55,7 +55,7 @@ bool read_wait(const Qp& qp, const char* from, const char* end, SendDesc& d) {
     const auto s = at<WaitSegment>(from);
     const uint64_t address = be64toh(s.address_action);
     if (!wait_op_known(be32toh(s.operation)) || (address & kActionBits)) return false;
-    d.opcode = static_cast<ibv_wr_opcode>(kWait);
+    d.opcode = IBV_WR_DRIVER1;
     d.imm = be32toh(s.operation);
     d.rkey = be32toh(s.lkey);
     d.remote_addr = address;
