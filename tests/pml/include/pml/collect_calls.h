@@ -153,6 +153,7 @@ struct Under {
         Spread::unpack(its.all, its.first + offset, in, length);
     }
     Part part_in{}, part_out{};
+    std::vector<std::unique_ptr<Part>> parts; // of pairs that are open: a process may end before they are closed
     bool begun = false, told = false;
 
     [[nodiscard]] bool complete() const { return storage.collective.complete; }
@@ -207,11 +208,14 @@ inline mp_data_t open_pair(mp_collective_t* operation, std::uint32_t other, bool
     under.asked_wrong += under.complete();
     if (!spread) return {.buffer = (sends ? under.in : under.out).data() + first, .bytes = bytes, .convertor = nullptr};
     ++under.open;
-    return {.buffer = nullptr, .bytes = bytes, .convertor = new Under::Part{spread, first}};
+    return {.buffer = nullptr,
+            .bytes = bytes,
+            .convertor = under.parts.emplace_back(std::make_unique<Under::Part>(Under::Part{spread, first})).get()};
 }
 inline void close_pair(mp_collective_t* operation, std::uint32_t, void* convertor, bool) {
-    --under_of(operation).open;
-    delete static_cast<Under::Part*>(convertor);
+    Under& under = under_of(operation);
+    --under.open;
+    std::erase_if(under.parts, [convertor](const auto& part) { return part.get() == convertor; });
 }
 inline void copy_own(Under& under) {
     const Called& call = under.call;
