@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -14,19 +15,18 @@ extern "C" {
 
 namespace uct_test {
 
-struct Ears {
-    static inline std::vector<std::string> heard;
-    static inline std::string wanted; // only lines with this
-    ucs_log_level_t before = ucs_global_opts.log_component.log_level;
+class Ears {
+public:
     static ucs_log_func_rc_t hear(const char*, unsigned, const char*, ucs_log_level_t level,
                                   const ucs_log_component_config_t*, const char* message, va_list arguments) {
         char line[256];
         std::vsnprintf(line, sizeof line, message, arguments);
+        const std::lock_guard guard(lock);
         if (std::string(line).find(wanted) != std::string::npos) heard.emplace_back(line);
         return level <= UCS_LOG_LEVEL_ERROR ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
     }
     explicit Ears(ucs_log_level_t level, std::string only = "") {
-        heard.clear();
+        forget();
         wanted = std::move(only);
         ucs_global_opts.log_component.log_level = level;
         ucs_log_push_handler(hear);
@@ -36,10 +36,24 @@ struct Ears {
         ucs_log_pop_handler();
         ucs_global_opts.log_component.log_level = before;
     }
+    [[nodiscard]] static std::vector<std::string> all() {
+        const std::lock_guard guard(lock);
+        return heard;
+    }
+    static void forget() {
+        const std::lock_guard guard(lock);
+        heard.clear();
+    }
     [[nodiscard]] static long lines_with(const std::string& text) {
-        return std::ranges::count_if(heard,
+        return std::ranges::count_if(all(),
                                      [&](const std::string& line) { return line.find(text) != std::string::npos; });
     }
+
+private:
+    static inline std::mutex lock; // UCX's thread speaks as well
+    static inline std::vector<std::string> heard;
+    static inline std::string wanted; // only lines with this
+    ucs_log_level_t before = ucs_global_opts.log_component.log_level;
 };
 
 } // namespace uct_test

@@ -48,18 +48,18 @@ BOOST_DATA_TEST_CASE(its_test_keeps_nobody_waiting, each_transport, transport) {
     // Nothing that is sent over it comes back: the test waits for as long as it can.
     softhca(std::string("fault drop 100% ") + kPort);
     softhca(std::string("port up ") + kPort);
-    const double longest = longest_until(domain, [&] { return Ears::heard.size() == 2; }); // each interface has its own
+    const double longest = longest_until(domain, [&] { return Ears::all().size() == 2; }); // each interface has its own
     BOOST_TEST(longest >= 0);
     BOOST_TEST(longest < 0.1);
-    for (const std::string& line : Ears::heard) BOOST_TEST(line.find("has not been found") != std::string::npos, line);
+    for (const std::string& line : Ears::all()) BOOST_TEST(line.find("has not been found") != std::string::npos, line);
     // The next time it is as good as any.
-    Ears::heard.clear();
+    Ears::forget();
     softhca(std::string("port down ") + kPort);
     (void)domain.until([] { return false; }, 0.05);
     softhca(std::string("fault drop 0% ") + kPort);
     softhca(std::string("port up ") + kPort);
-    BOOST_TEST(longest_until(domain, [&] { return Ears::heard.size() == 2; }) >= 0);
-    for (const std::string& line : Ears::heard)
+    BOOST_TEST(longest_until(domain, [&] { return Ears::all().size() == 2; }) >= 0);
+    for (const std::string& line : Ears::all())
         BOOST_TEST(line.find(" tells packet numbers") != std::string::npos, line);
     BOOST_TEST(domain.until(send));
     a.flush(ep);
@@ -81,5 +81,5 @@ BOOST_DATA_TEST_CASE(its_test_ends_with_the_interface, each_transport, transport
         begin = Domain::now();
     }
     BOOST_TEST(Domain::now() - begin < 0.4); // it would take half a second more
-    BOOST_TEST(Ears::heard.size() == 0u);
+    BOOST_TEST(Ears::all().size() == 0u);
 }
