@@ -263,12 +263,12 @@ void Beside::hand_over() {
 // An adapter tells of one failed request, so it is asked again first: the looks behind that find what came before.
 void Beside::deal_with(std::uint32_t heard) {
     dealing_ = heard;
+    dealing_since_ = core_.rounds.looks;
     for (unsigned i = 0; i < core_.adapter_count; ++i) {
         (void)core_.adapters[i].take_failure_events();
         (void)core_.adapters[i].tell_failures();
     }
     core_.observer->read_events();
-    dealing_since_ = core_.rounds.looks;
 }
 
 void Beside::look_for_faults() {
@@ -282,7 +282,9 @@ void Beside::look_for_faults() {
 }
 
 void Beside::has_looked(bool more) {
-    if (std::exchange(woken_, false) && more && !active_) core_.events.recover_soon();
+    if (!std::exchange(woken_, false) || !more || active_) return;
+    heard_.fetch_add(1); // the program is not done
+    core_.events.recover_soon();
 }
 
 } // namespace ucx_mp::channel

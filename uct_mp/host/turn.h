@@ -70,8 +70,8 @@ private:
     mp_turn_t& turn_;
 };
 
-// Whoever holds it is waited for by a fork(): the child has no such thread, and would find a turn that never ends, or a
-// lock that nobody gives back. Held by a thread beside the program for as long as it has either.
+// Whoever holds it is waited for by a fork(): the child has no such thread, and would find a turn that never ends. Held
+// for a turn by the thread that has it. With a lock that turns may need it is tried, never waited for.
 [[nodiscard]] std::mutex& forks_wait_for();
 
 } // namespace ucx_mp::turn

@@ -42,8 +42,10 @@ bool Background::open(channel::Interface& core, UcxServices& services, bool reco
     std::vector<int> fds = core.control_fds();
     fds.push_back(services.background_fd());
     for (const int fd : fds) good = good && watch(fd);
-    (void)turn::forks_wait_for(); // before the first call: a fork() may be on its way then
-    if (recovers) good = good && watch_faults();
+    if (recovers) {
+        (void)turn::forks_wait_for(); // before the first turn: a fork() may be on its way then
+        good = good && watch_faults();
+    }
     if (!good) {
         error = std::string("cannot make a descriptor for answering peers: ") + std::strerror(errno);
         return false;
@@ -79,8 +81,6 @@ void Background::close() {
 
 void Background::serve(int, ucs_event_set_types_t, void* arg) {
     Background& self = *static_cast<Background*>(arg);
-    // A child of fork() has no such thread: nobody there would give a turn, or UCX's lock, back.
-    const std::lock_guard forks_wait(turn::forks_wait_for());
     bool told = self.recovers_ && self.fault_was_told();
     self.services_->run_background();
     const bool heard = self.core_->serve() != 0;
@@ -132,7 +132,9 @@ void Background::ask_for_turn(Nanos now) {
     turn::Words words(beside.turn);
     const std::uint64_t calls = words.calls(), before = std::exchange(seen_, calls);
     const bool outside = calls == before;
-    if (outside && turn::take(words)) {
+    // Tried, since UCX's lock is held here, and another thread's turn may wait for that.
+    std::unique_lock forks_wait(turn::forks_wait_for(), std::defer_lock);
+    if (outside && forks_wait.try_lock() && turn::take(words)) {
         sleeper_until_ = 0;
         due_ = beside.recover([this] { return services_->run_timers(); }).next;
         // Its timers are the interface's; one that has nothing to recover waits for the program.
@@ -141,7 +143,7 @@ void Background::ask_for_turn(Nanos now) {
         pause_ = kFirstPause;
         if (!due_) services_->recovered(); // in the turn: whoever sees something afterwards says so
         turn::give(words);
-    } else if (outside && !turn::can_take_turns()) {
+    } else if (forks_wait && !turn::can_take_turns()) {
         ucs_debug("mp: the kernel refuses membarrier(2) now: no thread recovers from here on");
         refused_ = true;
         due_ = 0;

@@ -161,13 +161,14 @@ void Peers::purge(Ep& ep, uct_pending_purge_callback_t callback, void* arg) {
     }
 }
 
+Peer* Peers::find(channel::Channel& channel) const {
+    const std::lock_guard lock(lock_);
+    const auto found = peers_.find(&channel);
+    return found == peers_.end() ? nullptr : found->second.get();
+}
+
 void Peers::room(channel::Channel& channel) {
-    Peer* peer = nullptr;
-    {
-        const std::lock_guard lock(lock_); // UCX's own thread may add an endpoint
-        if (const auto found = peers_.find(&channel); found != peers_.end()) peer = found->second.get();
-    }
-    if (peer) dispatch(*peer);
+    if (Peer* const peer = find(channel)) dispatch(*peer);
 }
 
 void Peers::dispatch(Peer& peer) {
@@ -205,6 +206,7 @@ void Peers::dispatch(Peer& peer) {
 }
 
 bool Peers::waiting() const {
+    const std::lock_guard lock(lock_);
     return std::ranges::any_of(peers_, [](const auto& entry) { return entry.second->first && !entry.second->failed; });
 }
 
@@ -215,28 +217,41 @@ void Peers::each_endpoint(const std::function<void(Ep&, const Peer&)>& visit) {
             if (ep) visit(*ep, *peer);
 }
 
+bool Peers::lives(const Peer& peer) const {
+    const std::lock_guard lock(lock_);
+    return std::ranges::any_of(peers_, [&](const auto& entry) { return entry.second.get() == &peer; });
+}
+
 unsigned Peers::retry() {
     std::vector<Peer*> peers;
     peers.swap(retry_);
     for (Peer* peer : peers) peer->retry = false;
-    for (Peer* peer : peers) {
-        // An earlier one's callbacks may have destroyed endpoints, and with them peers.
-        const auto alive = [&](const auto& entry) { return entry.second.get() == peer; };
-        if (std::any_of(peers_.begin(), peers_.end(), alive)) dispatch(*peer);
-    }
+    for (Peer* peer : peers)
+        if (lives(*peer))
+            dispatch(*peer); // an earlier one's callbacks may have destroyed endpoints, and with them peers
     return static_cast<unsigned>(peers.size());
 }
 
 void Peers::failed(channel::Channel& channel, Status status) {
-    const auto found = peers_.find(&channel);
-    if (found == peers_.end()) return; // no endpoint left: nobody to tell
-    Peer& peer = *found->second;
+    Peer* const found = find(channel);
+    if (!found) return; // no endpoint left: nobody to tell
+    Peer& peer = *found;
     peer.failed = true;
     ++peer.busy;
     // Waiting requests stay until the user purges them; held back any longer they would wait for ever.
     core_->hold(channel, false);
-    for (std::size_t i = 0, n = peer.eps.size(); i < n; ++i) {
-        Ep* const ep = peer.eps[i];
+    std::vector<Ep*>& eps = peer.eps; // others may be added meanwhile
+    const auto at = [&](std::size_t i) {
+        const std::lock_guard lock(lock_);
+        return i < eps.size() ? eps[i] : nullptr;
+    };
+    std::size_t count = 0;
+    {
+        const std::lock_guard lock(lock_);
+        count = eps.size();
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        Ep* const ep = at(i);
         if (!ep) continue; // destroyed by a handler
         const ucs_status_t handled = abi::ep_failed(&base_.super, &ep->super, to_ucs(status));
         if (handled != UCS_OK && is_gone(to_ucs(status))) end_without_backtrace(channel, to_ucs(status));

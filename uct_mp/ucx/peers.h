@@ -76,11 +76,13 @@ private:
     void take_out(Ep& ep);            // takes it out of its peer; with the lock held
     void drop_if_unused(Peer& peer);
     Peer& of(channel::Channel& channel, std::uint64_t uid);
+    [[nodiscard]] Peer* find(channel::Channel& channel) const;
+    [[nodiscard]] bool lives(const Peer& peer) const;
 
     abi::IfaceBase& base_;
     std::atomic<bool>& attention_;
     channel::Interface* core_ = nullptr;
-    std::mutex lock_; // guards the map and Peer::eps, against each_endpoint()
+    mutable std::mutex lock_; // guards the map and Peer::eps: UCX's own threads list endpoints, and add some
     std::unordered_map<channel::Channel*, std::unique_ptr<Peer>> peers_;
     std::vector<Peer*> retry_; // dispatch again at the next progress
 };

@@ -141,7 +141,8 @@ void Engine::poll_slow() {
 void Engine::catch_up() {
     if (virtual_time_ || !Process::current())
         return; // in a child of fork() the mutex may be a thread's that is not there
-    if (!fires_.load(std::memory_order_acquire) && next_due_.load(std::memory_order_relaxed) > now()) return poll();
+    // In this order: a time that an event has set while it was fired comes with `fires_`, or from behind it.
+    if (next_due_.load(std::memory_order_acquire) > now() && !fires_.load(std::memory_order_acquire)) return poll();
     const std::lock_guard guard(mutex);
     if (seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
         note_fabric_change();
@@ -152,7 +153,7 @@ void Engine::catch_up() {
 void Engine::kick() {
     if (virtual_time_) return;
     const Nanos due = scheduler_.next_due();
-    next_due_.store(due, std::memory_order_relaxed);
+    next_due_.store(due, std::memory_order_release);
     if (due == kNever) return;
     if (!thread_started_) {
         thread_started_ = true;
