@@ -43,9 +43,8 @@ public:
     [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] UcxServices& services() { return services_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
-    [[nodiscard]] const std::string& why_no_thread() const {
-        return why_no_thread_;
-    } // empty: there is one, or none is wanted
+    // Why no thread recovers beside the program. Empty: there is one, or none is wanted.
+    [[nodiscard]] const std::string& why_no_thread() const { return why_no_thread_; }
     [[nodiscard]] unsigned adapters() const;
     [[nodiscard]] Tasks& tasks(); // made at the first call
     [[nodiscard]] bool has_tasks() const { return tasks_ != nullptr; }

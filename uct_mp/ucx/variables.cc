@@ -187,8 +187,7 @@ void add_faults(Builder& out, const channel::Config& defaults) {
     out.add({Group::faults, "RECOVERY_THREAD", "try",
              "UCX's async thread recovers while the program makes no call: what was lost goes again though its "
              "sender computes. \"no\": in the program's next call. \"try\": unless there is none (workers of mode "
-             "signal or "
-             "poll), or no membarrier(2), or no descriptor for it.",
+             "signal or poll), or no membarrier(2), or no descriptor for it.",
              Syntax::ternary, offsetof(MdOptions, recovery_thread)});
     out.add({Group::faults, "WATCH_INTERVAL", time(recovery.watch_interval),
              "A path on which nothing completes for so long, although something is under way, is probed. It "

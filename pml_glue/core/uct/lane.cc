@@ -1,6 +1,5 @@
 #include "pml_glue/core/uct/lane.h"
 
-#include <cstdlib>
 #include <cstring>
 
 namespace ucx_mp::glue {
