@@ -203,6 +203,33 @@ BOOST_DATA_TEST_CASE(in_the_name_of_who_is_not_there, kBoth, transport) {
     BOOST_TEST(sink.calls == 0u);
 }
 
+// An adapter knows those by their queue pairs that it has heard from, in turn, and forgets who has ended.
+BOOST_DATA_TEST_CASE(who_was_heard_from, kBoth, transport) {
+    Cluster cluster("two-rail", 3, config_of(transport));
+    const auto known = [&](const Channel& channel) {
+        unsigned adapters = 0;
+        channel::Core& core = cluster.node(1).iface().core();
+        for (unsigned i = 0; i < core.adapter_count; ++i) adapters += core.adapters[i].knows(channel);
+        return adapters;
+    };
+    for (unsigned i = 0; i < 3; ++i) {
+        BOOST_REQUIRE(say(cluster, 0, 1));
+        BOOST_REQUIRE(say(cluster, 2, 1));
+        cluster.run_for(1'000'000);
+    }
+    Channel &stays = cluster.channel(1, 2), &ends = cluster.channel(1, 0);
+    BOOST_TEST(known(stays) > 0u);
+    BOOST_TEST(known(ends) > 0u);
+    cluster.node(1).on_failure = [](Channel&, Status) {};
+    cluster.node(1).iface().invalidate(ends, Status::canceled, true);
+    cluster.node(1).iface().detach(ends);
+    BOOST_REQUIRE(cluster.until([&] { return known(ends) == 0; }, 100'000'000));
+    BOOST_REQUIRE(say(cluster, 2, 1));
+    cluster.run_for(1'000'000);
+    BOOST_TEST(known(stays) > 0u);
+    BOOST_TEST(forged(cluster.node(1)) == 0u);
+}
+
 // Over DC the 64 bits decide: none of the wrong ones is taken, nor a message that has no room for them.
 BOOST_AUTO_TEST_CASE(tags) {
     Cluster cluster("two-rail", 2, config_of(connect::Transport::dc));

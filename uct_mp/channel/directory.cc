@@ -10,7 +10,7 @@ namespace ucx_mp::channel {
 
 Channel::~Channel() {
     for (unsigned i = 0; core && i < core->adapter_count; ++i)
-        if (core->adapters[i].heard_channel == this) core->adapters[i].forget();
+        if (core->adapters[i].heard_channel == this || core->adapters[i].knows(*this)) core->adapters[i].forget();
 }
 
 void Channel::drop_joined() {

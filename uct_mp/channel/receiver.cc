@@ -78,6 +78,12 @@ void Receiver::drop_forged(const Channel& channel) {
 
 // The message has come by another queue pair, or from another peer, than the one before.
 void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
+    Adapter::Sender& known = adapter.sender_at(from);
+    if (known.from == from) [[likely]] {
+        adapter.heard = from;
+        adapter.heard_channel = known.channel;
+        return receive_heard(core_, adapter, buffer, length, from);
+    }
     const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(buffer));
     Channel* const channel = length < kHeader ? nullptr : core_.directory.channel_with(header.channel);
     if (!channel || channel->live_id != header.channel || !is_from(adapter, *channel, header.path, from) ||
@@ -86,6 +92,7 @@ void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint3
     adapter.heard = from;
     adapter.heard_channel = channel;
     const bool once = may_be_late(adapter, *channel); // then the next message is looked at as well
+    if (!once) known = {.from = from, .channel = channel};
     receive_heard(core_, adapter, buffer, length, from);
     if (once) [[unlikely]]
         adapter.forget();

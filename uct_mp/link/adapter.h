@@ -7,6 +7,7 @@
 // limited by `send_credits`.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -55,15 +56,27 @@ struct alignas(64) Adapter {
 
     std::uint32_t level = 0; // receives that are to be posted
     bool tagged = false;     // messages begin with a tag: the interface has DC targets
-    // The number or tag that the latest message came with, and its channel: most come by the
-    // same. It is never another channel's: whoever ends a queue pair or a channel calls forget().
+    // The number or tag that the latest message came with, and its channel: many come by the same. The table has those
+    // of messages before it: a program has some neighbours that it hears from in turn. They are never another
+    // channel's: whoever ends a queue pair or a channel calls forget().
+    struct Sender {
+        std::uint64_t from = 0;
+        channel::Channel* channel = nullptr;
+    };
+    static constexpr unsigned kSenders = 64; // a power of two
     std::uint64_t heard = 0;
     channel::Channel* heard_channel = nullptr;
     std::uint32_t came_by = 0; // tagged: the queue pair of the message that is being received
     std::uint64_t nobody = 0;  // a value that no message brings; tagged: a secret
+    Sender senders[kSenders];
+    [[nodiscard]] Sender& sender_at(std::uint64_t from) { return senders[from % kSenders]; }
+    [[nodiscard]] bool knows(const channel::Channel& one) const {
+        return std::ranges::any_of(senders, [&](const Sender& sender) { return sender.channel == &one; });
+    }
     void forget() {
         heard = nobody;
         heard_channel = nullptr;
+        std::ranges::fill(senders, Sender{.from = nobody, .channel = nullptr});
     }
     std::shared_ptr<ibv_pd> domain; // outlives the queues and all members below
     verbs::SharedReceiveQueue srq;
