@@ -26,11 +26,19 @@ channel::Config queues() {
     return config;
 }
 
+std::vector<unsigned> hosts_of(const Options& o) {
+    std::vector<unsigned> out(o.ranks);
+    for (unsigned i = 0; i < o.ranks; ++i) out[i] = i / o.per_node;
+    return out;
+}
+
 class World {
 public:
     explicit World(const Options& o)
-        : cluster_(o.fabric, o.ranks, queues(), {.seed = 1}, {.rails = {"softhca_0:1"}}),
-          job_(cluster_, sim::module_defaults()) {
+        : cluster_(o.fabric, hosts_of(o), std::vector<channel::Config>(o.ranks, queues()), {.seed = 1},
+                   std::vector<verbs::DeviceConfig>(o.ranks, {.rails = {"softhca_0:1"}})),
+          job_(cluster_, sim::module_defaults(),
+               {.latency = o.per_node > 1 ? o.local_latency : 0, .processor = o.local_overhead / 2}) {
         job_.on_completed = [](mp_request_t& request) {
             if (request.status.error != MP_OK) throw std::runtime_error("a message has failed");
         };
@@ -40,6 +48,8 @@ public:
             mp_group_config_t config = glue::test::group_config(i, o.ranks);
             config.latency = o.latency;
             config.overhead = o.overhead;
+            config.within_latency = o.by_hosts && o.per_node > 1 ? o.local_latency : 0;
+            config.within_overhead = o.local_overhead;
             group_.push_back(groups_[i]->create(config));
             const auto own = cluster_.node(i).on_turn;
             processes_.push_back(std::make_unique<Process>(cluster_, i));

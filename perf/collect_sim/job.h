@@ -13,9 +13,9 @@ struct Options {
     std::string fabric = "hdr-2rail", algorithm = "dissemination", engine = "host", measure = "latency",
                 progress = "adapter", local = "copies";
     unsigned ranks = 8, per_node = 1, times = 100, tests = 0, variables = 4, rows = 8, peers = 8, size = 512,
-             late_rank = 1, latency = 1000, overhead = 200;
+             late_rank = 1, latency = 1000, overhead = 200, local_latency = 250, local_overhead = 100;
     std::uint64_t bytes = 0;
-    bool acknowledged = false, thread = false, interior = false;
+    bool acknowledged = false, thread = false, interior = false, by_hosts = true;
     Nanos before = 0, late = 0, compute = 0, wake = 5000;
     double mops = 1000, copy = 2, flops = 100; // per us, GB/s, per point and component
     Costs costs;

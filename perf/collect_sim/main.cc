@@ -89,6 +89,13 @@ int main(int argc, char** argv) {
     sub->add_option("--times", o.times)->capture_default_str();
     sub->add_option("--latency", o.latency, "coll_mp_latency")->capture_default_str();
     sub->add_option("--overhead", o.overhead, "coll_mp_overhead")->capture_default_str();
+    sub->add_option("--ranks-per-node", o.per_node, "ranks that share a host")->capture_default_str();
+    sub->add_option("--local-latency", o.local_latency,
+                    "ns of a message between two of them, and coll_mp_local_latency")
+        ->capture_default_str();
+    sub->add_option("--local-overhead", o.local_overhead, "ns of both processors for it, and coll_mp_local_overhead")
+        ->capture_default_str();
+    sub->add_flag("!--flat", o.by_hosts, "coll/mp does not look at hosts");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) { return app.exit(error); } catch (const std::exception& error) {

@@ -203,4 +203,17 @@ def small(c):
                         ours / theirs <= goal, "findings/collectives.md")
 
 
-EXPERIMENTS = [barriers, creation, bcasts, roots, today, small]
+def hosts(c):
+    """coll/mp by hosts, beside itself without them and coll/tuned: adapters of today (5 ns a message), and of 2005 (200 ns)"""
+    jobs = ((16, 4), (64, 8)) if c.quick else ((8, 2), (16, 4), (24, 8), (64, 8), (256, 16))
+    for fabric, what in ((TODAY, "today"), ("fattree-144", "2005")):
+        for n, each in jobs:
+            us, flat = (collect(c, "core", fabric=fabric, ranks=n, ranks_per_node=each, times=20, **more) for more in ({}, {"flat": True}))
+            for name in ("barrier", "allreduce"):
+                theirs = next(time for key, time in us.items() if key.startswith(name + "_") and key != f"{name}_us")
+                yield Claim("goal", f"{name}, {n} ranks, {each} to a host, {what}: {us[f'{name}_us']:.2f} us by hosts, "
+                            f"{flat[f'{name}_us']:.2f} without, {theirs:.2f} tuned", "<= 1.15", f"{us[f'{name}_us'] / theirs:.2f}",
+                            us[f"{name}_us"] / theirs <= 1.15, "findings/collectives.md")
+
+
+EXPERIMENTS = [barriers, creation, bcasts, roots, today, small, hosts]

@@ -64,7 +64,7 @@ struct mp_collective {
     bool complete;
 };
 
-enum { MP_COLLECTIVE_BYTES = 672 };
+enum { MP_COLLECTIVE_BYTES = 768 };
 typedef union __attribute__((aligned(16))) mp_collective_storage {
     mp_collective_t collective;
     uint64_t storage[MP_COLLECTIVE_BYTES / 8];
@@ -89,6 +89,10 @@ typedef struct mp_group_config {
      * message is on its way, and that processors spend on one. latency 0: one; adapters put parts only then. If a
      * member gives 0 for its engine's sake, all have to. overhead may differ where latency is 0. */
     uint32_t latency, overhead;
+    /* The same of a message between two processes of a host. Then one rank of each host (Port::host()) talks over the
+     * network, where that is expected to be as fast (core/plan/hosts.h). Members ask each other for their hosts once,
+     * before operation `hosts_after`. within_latency 0, or latency 0: they do not. */
+    uint32_t within_latency, within_overhead, hosts_after;
     uint32_t digest; /* of whatever else decides */
     uint32_t life;   /* mp_group_next_life() of the communicator */
     size_t memory;   /* bytes of messages that come before their operation is called here, of all groups; may differ */

@@ -144,6 +144,8 @@ public:
     // Called before anything can arrive.
     virtual void handle(MessageKind kind, Handler handler, void* argument) = 0;
     virtual void listen(FailureListener& listener) = 0;
+    // Processes with the same number talk to each other by memory that they share. 0: nobody does with us.
+    [[nodiscard]] virtual std::uint64_t host() const { return 0; }
     // The address that a peer needs to connect to us.
     [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
     // Null: not reachable, and `error` has one line that says why. `self`: the address is our own.

@@ -186,6 +186,16 @@ static int component_register(void) {
     mca_coll_mp_component.overhead = 200;
     parameter("overhead", "ns that processors spend on a small message; at most 1000000",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.overhead);
+    mca_coll_mp_component.local_latency = 250;
+    parameter(
+        "local_latency",
+        "The same as coll_mp_latency, between two ranks of a host. Where it takes less time, one rank of each host "
+        "talks over the network in small operations, the others within their host. 0: hosts do not count. At most "
+        "1000000",
+        MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.local_latency);
+    mca_coll_mp_component.local_overhead = 100;
+    parameter("local_overhead", "The same as coll_mp_overhead, between two ranks of a host; at most 1000000",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.local_overhead);
     mca_coll_mp_component.engine_name = "host";
     parameter(
         "engine",
@@ -267,7 +277,9 @@ static int component_init(bool progress_threads, bool threads) {
     if (!read_names(&its->ours) || !read_engine() || !in_range("small", its->small, 0, 65536) ||
         !in_range("halving", its->halving, 0, 1 << 20) || !in_range("in_flight", its->in_flight, 2, 32) ||
         !in_range("eager", its->eager, 0, 65536) || !in_range("peers", its->peers, 1, 1024) ||
-        !in_range("latency", its->latency, 0, 1000000) || !in_range("overhead", its->overhead, 0, 1000000))
+        !in_range("latency", its->latency, 0, 1000000) || !in_range("overhead", its->overhead, 0, 1000000) ||
+        !in_range("local_latency", its->local_latency, 0, 1000000) ||
+        !in_range("local_overhead", its->local_overhead, 0, 1000000))
         return OMPI_ERR_NOT_AVAILABLE;
     if (its->ours != 0 && forces_algorithms()) its->ours = 0;
     if (its->priority <= 0 && its->ours == 0) return OMPI_ERR_NOT_AVAILABLE;

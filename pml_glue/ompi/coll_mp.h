@@ -74,7 +74,7 @@ typedef struct mca_coll_mp_component {
     int priority;
     char* enable;
     size_t small, halving, eager, memory;
-    unsigned in_flight, peers, after, latency, overhead;
+    unsigned in_flight, peers, after, latency, overhead, local_latency, local_overhead;
     char* engine_name;
     mp_engine_t engine;
 } mca_coll_mp_component_t;

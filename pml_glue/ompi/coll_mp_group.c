@@ -64,6 +64,9 @@ uint32_t mca_coll_mp_next_life(ompi_communicator_t* comm) {
     return life;
 }
 
+/* Operations of a communicator before its members ask each other for their hosts: a short-lived one does not. */
+enum { HOSTS_AFTER = 8 };
+
 /* With the lock. */
 static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t* comm) {
     const mp_group_config_t config = {
@@ -78,6 +81,9 @@ static mp_group_t* make_group(mca_coll_mp_module_t* module, ompi_communicator_t*
         .eager = mca_coll_mp_component.eager,
         .latency = mca_coll_mp_component.engine == MP_ENGINE_HOST ? mca_coll_mp_component.latency : 0,
         .overhead = mca_coll_mp_component.overhead,
+        .within_latency = mca_coll_mp_component.local_latency,
+        .within_overhead = mca_coll_mp_component.local_overhead,
+        .hosts_after = HOSTS_AFTER,
         .digest = module->ours,
         .life = module->life,
         .memory = mca_coll_mp_component.memory,

@@ -31,6 +31,7 @@ struct CollectWorld {
     mp_engine_t engine = MP_ENGINE_HOST;
     unsigned after = 0;
     std::uint32_t latency = 0; // 1000: rounds of several messages
+    unsigned hosts_after = 8;
 
     // `waits`: whose adapters do; of none.
     CollectWorld(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER,
@@ -98,6 +99,8 @@ struct CollectWorld {
         its.eager = eager;
         its.latency = latency;
         its.overhead = 200;
+        its.within_latency = its.within_overhead = latency / 100;
+        its.hosts_after = hosts_after;
         its.digest = digest;
         its.memory = memory;
         its.peers = 1 + context % 4;

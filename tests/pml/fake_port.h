@@ -22,6 +22,7 @@ class FakeNetwork {
 public:
     explicit FakeNetwork(std::uint32_t seed) : random(seed) {}
     std::mt19937 random;
+    unsigned hosts = 0;   // processes are on so many, in turn; 0: each on its own
     unsigned no_room = 4; // one of so many operations finds no room; 0: all do
     unsigned refuses = 0; // one of so many operations is refused; 0: none is
     bool can_move = true; // writes and reads
@@ -254,6 +255,7 @@ public:
     }
     void handle(MessageKind kind, Handler handler, void* argument) override { handlers_.set(kind, handler, argument); }
     void listen(FailureListener& listener) override { this->listener = &listener; }
+    [[nodiscard]] std::uint64_t host() const override { return network_.hosts ? 1 + number_ % network_.hosts : 0; }
     [[nodiscard]] std::vector<std::byte> address() const override { return {static_cast<std::byte>(number_)}; }
     [[nodiscard]] std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t, bool self,
                                                     std::string&) override {

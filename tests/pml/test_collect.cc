@@ -39,11 +39,16 @@ void check(Under& under, unsigned ranks, unsigned rank) {
 std::map<std::string, std::uint64_t> ways; // that blocks of all-to-alls have gone
 
 // Each member calls when it likes, and has several operations under way. Groups are made at the first call.
-void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std::uint64_t& queued) {
+struct Seen {
+    std::uint64_t inserted = 0, early = 0, queued = 0, by_hosts = 0;
+};
+void run(std::uint32_t seed, Seen& seen) {
     CollectWorld world(seed, 2 + seed % 12);
     const auto all = static_cast<unsigned>(world.members.size());
     world.threads = seed % 2;
     world.latency = seed % 4 < 2 ? 1000 : 0;
+    world.network.hosts = world.dice(5);
+    world.hosts_after = world.dice(10);
     std::vector<Job> jobs(1 + world.dice(3));
     unsigned number = 0;
     for (Job& job : jobs) {
@@ -104,21 +109,22 @@ void run(std::uint32_t seed, std::uint64_t& inserted, std::uint64_t& early, std:
     for (const char* const way : {"pairs", "asked", "put bytes"}) ways[way] += world.count(way);
     BOOST_REQUIRE_EQUAL(world.network.registered, 0u);
     BOOST_REQUIRE_EQUAL(world.network.keys, 0u);
-    inserted += world.count("barriers put in");
-    early += world.count("early");
-    queued += world.count("queued");
+    seen.inserted += world.count("barriers put in");
+    seen.early += world.count("early");
+    seen.queued += world.count("queued");
+    seen.by_hosts += world.count("communicators by hosts");
     for (Job& job : jobs)
         for (Group* group : job.groups) group->free();
 }
 
 BOOST_AUTO_TEST_CASE(random_programs) {
-    std::uint64_t inserted = 0, early = 0, queued = 0;
-    for (std::uint32_t seed = 1; seed <= 150; ++seed)
-        BOOST_TEST_CONTEXT("seed " << seed) run(seed, inserted, early, queued);
+    Seen seen;
+    for (std::uint32_t seed = 1; seed <= 150; ++seed) BOOST_TEST_CONTEXT("seed " << seed) run(seed, seen);
     for (const auto& [way, count] : ways) BOOST_REQUIRE_MESSAGE(count > 0, way);
-    BOOST_REQUIRE(inserted > 0);
-    BOOST_REQUIRE(early > 0);
-    BOOST_REQUIRE(queued > 0);
+    BOOST_REQUIRE(seen.inserted > 0);
+    BOOST_REQUIRE(seen.early > 0);
+    BOOST_REQUIRE(seen.queued > 0);
+    BOOST_REQUIRE(seen.by_hosts > 0);
 }
 
 // Who leaves a synchronising operation knows that all have come.

@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "pml_glue/core/plan/plan.h"
+#include "pml_glue/core/plan/hosts.h"
 
 using namespace ucx_mp::glue;
 
@@ -188,6 +188,36 @@ template <class F> void each_shape(F&& function) {
             }
 }
 
+// Of each leader, in an operation of all.
+unsigned messages_among(const Hosts& hosts) {
+    unsigned messages = 0;
+    std::uint64_t before = 1;
+    for (unsigned j = 0; before < hosts.count(); before *= hosts.across.radix[j++])
+        for (unsigned i = 1; i < hosts.across.radix[j] && i * before < hosts.count(); ++i) ++messages;
+    return messages;
+}
+
+// Hosts of different sizes, in a row or in turn; all roots of some.
+template <class F> void each_shape_by_hosts(F&& function) {
+    std::mt19937 random(3);
+    constexpr MessageCosts kCosts{.latency = 1000, .overhead = 200, .within_latency = 250, .within_overhead = 100};
+    for (const std::uint32_t ranks : {3u, 4u, 5u, 6u, 7u, 8u, 9u, 11u, 12u, 16u, 23u, 24u, 40u, 70u})
+        for (const unsigned way : {0u, 1u, 2u, 3u}) {
+            std::vector<std::uint64_t> keys(ranks);
+            for (std::uint32_t i = 0; i < ranks; ++i)
+                keys[i] = way == 0 ? i / 4 : way == 1 ? i % 3 : way == 2 ? random() % (1 + ranks / 4) : i != ranks / 2;
+            const Hosts hosts(keys, kCosts);
+            if (hosts.count() < 2 || hosts.count() == ranks) continue;
+            for (const Collective collective : kAll) {
+                if (!uses_hosts(collective)) continue;
+                for (std::uint32_t root = 0; root < (has_root(collective) ? ranks : 1); root += 1 + ranks / 16)
+                    BOOST_TEST_CONTEXT("collective " << static_cast<int>(collective) << ", ranks " << ranks << ", way "
+                                                     << way << ", root " << root)
+                function(Shape{.collective = collective, .ranks = ranks, .rank = 0, .root = root, .hosts = &hosts});
+            }
+        }
+}
+
 // The distance of each message, in the order of edges.
 std::vector<std::uint32_t> distances_of(const Shape& shape) {
     std::vector<std::uint32_t> out;
@@ -214,9 +244,37 @@ BOOST_AUTO_TEST_CASE(against_memory) {
     });
 }
 
+// Over the network goes what the leaders tell each other, and nothing else.
+BOOST_AUTO_TEST_CASE(by_hosts_against_memory) {
+    std::mt19937 random(2);
+    each_shape_by_hosts([&](const Shape& shape) {
+        World world(shape);
+        world.run(random);
+        for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+            BOOST_REQUIRE(world.members[rank].result == expected(shape, rank));
+        const Hosts& hosts = *shape.hosts;
+        unsigned across = 0;
+        for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+            for (const Action& action : world.members[rank].plan.actions) {
+                if (action.what != Action::What::put || hosts.host[action.partner] == hosts.host[rank]) continue;
+                ++across;
+                for (const std::uint32_t end : {rank, action.partner}) {
+                    const std::uint32_t host = hosts.host[end];
+                    const bool leads = hosts.host[shape.root] == host ? end == shape.root : hosts.at[end] == 0;
+                    BOOST_REQUIRE(leads);
+                }
+            }
+        const bool all = synchronises(shape.collective);
+        BOOST_REQUIRE_EQUAL(across, all ? hosts.count() * messages_among(hosts) : hosts.count() - 1);
+        const auto rounds = all ? hosts.across.count : static_cast<unsigned>(std::bit_width(hosts.count() - 1));
+        BOOST_REQUIRE_LE(world.most_hops, rounds + (all ? 2u : 1u) * hosts.within.count);
+        if (all) BOOST_REQUIRE_GE(world.most_hops, rounds + 1);
+    });
+}
+
 // Each put has the one take that wants it, of as much, and only the circle's edges are used.
 BOOST_AUTO_TEST_CASE(puts_and_takes) {
-    each_shape([&](const Shape& shape) {
+    const auto check = [&](const Shape& shape) {
         World world(shape);
         const std::vector<std::uint32_t> distances = distances_of(shape);
         std::set<std::tuple<std::uint32_t, std::uint32_t, unsigned, std::uint32_t>> puts, takes;
@@ -230,7 +288,7 @@ BOOST_AUTO_TEST_CASE(puts_and_takes) {
                 const std::uint32_t from = puts_it ? rank : action.partner, to = puts_it ? action.partner : rank;
                 BOOST_REQUIRE((puts_it ? puts : takes).insert({from, to, action.edge, action.count}).second);
                 BOOST_REQUIRE(action.edge < kEdges);
-                if (shape.collective != Collective::halving) {
+                if (shape.collective != Collective::halving && !shape.hosts) {
                     const bool up = shape.collective == Collective::gather || shape.collective == Collective::reduce;
                     const std::uint32_t below = up ? to : from, above = up ? from : to;
                     BOOST_REQUIRE_EQUAL((below + distances.at(action.edge)) % shape.ranks, above);
@@ -239,12 +297,14 @@ BOOST_AUTO_TEST_CASE(puts_and_takes) {
             }
         }
         BOOST_REQUIRE(puts == takes);
-    });
+    };
+    each_shape(check);
+    each_shape_by_hosts(check);
 }
 
 // Who has finished a synchronising operation has heard, through others, of every start; of the others that is not said.
 BOOST_AUTO_TEST_CASE(who_synchronises) {
-    each_shape([&](const Shape& shape) {
+    const auto check = [&](const Shape& shape) {
         if (shape.ranks > 40) return;
         for (const std::uint32_t late : {0u, shape.ranks / 2, shape.ranks - 1}) {
             World world(shape);
@@ -262,14 +322,29 @@ BOOST_AUTO_TEST_CASE(who_synchronises) {
             }
             if (synchronises(shape.collective)) BOOST_REQUIRE_EQUAL(over, 0u);
         }
-    });
+    };
+    each_shape(check);
+    each_shape_by_hosts(check);
 }
 
-std::uint64_t cost_of(const Rounds& rounds, std::uint32_t latency, std::uint32_t overhead) {
-    std::uint64_t cost = std::uint64_t{rounds.count} * latency;
-    for (unsigned i = 0; i < rounds.count; ++i) cost += (rounds.radix[i] - 1u) * overhead;
-    return cost;
+// Hosts are used where they are expected to pay, and one host alone has rounds for messages within it.
+BOOST_AUTO_TEST_CASE(hosts_where_they_pay) {
+    constexpr MessageCosts kCosts{.latency = 1000, .overhead = 200, .within_latency = 250, .within_overhead = 100};
+    const auto of = [&](std::uint32_t ranks, std::uint32_t on_each) {
+        std::vector<std::uint64_t> keys(ranks);
+        for (std::uint32_t i = 0; i < ranks; ++i) keys[i] = i / on_each;
+        return Hosts(keys, kCosts);
+    };
+    BOOST_TEST(!of(64, 1).worth);
+    BOOST_TEST(!of(4, 2).worth); // one round of three messages takes less
+    BOOST_TEST(of(6, 3).worth);
+    BOOST_TEST(!of(16, 16).worth);
+    for (const std::uint32_t ranks : {16u, 64u, 256u, 1024u}) BOOST_TEST(of(ranks, ranks / 4).worth);
+    const Hosts one = of(16, 16), each = of(16, 1);
+    BOOST_TEST(cost_of(one.flat, 250, 100) == cost_of(choose_rounds(16, 250, 100), 250, 100));
+    BOOST_TEST(cost_of(each.flat, 1000, 200) == cost_of(choose_rounds(16, 1000, 200), 1000, 200));
 }
+
 unsigned messages_of(const Rounds& rounds) { return static_cast<unsigned>(cost_of(rounds, 0, 1)); }
 
 // The best there are, tried one by one.

@@ -47,6 +47,9 @@ std::uint32_t check_of(const mp_group_config_t& config) {
     digest.add(config.eager);
     digest.add(config.latency);
     digest.add(config.latency ? config.overhead : 0);
+    digest.add(config.within_latency);
+    digest.add(config.within_latency ? config.within_overhead : 0);
+    digest.add(config.within_latency ? config.hosts_after : 0);
     digest.add(config.digest);
     return (static_cast<std::uint32_t>(digest.value ^ digest.value >> 32) + config.life) & wire::kCheckMask;
 }
@@ -62,7 +65,10 @@ Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
                    ? std::make_unique<Stripes>(*this, *all.tasks_, all.stripe_counts_)
                    : nullptr),
       eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
-      communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {}
+      communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {
+    const bool asks = config.within_latency && config.latency && config.ranks > 2;
+    if (asks && !communicator) ask_at_ = config.hosts_after;
+}
 
 Group::~Group() {
     for (Slot& slot : slots_) {
@@ -141,38 +147,81 @@ bool Group::takes(Collective collective, std::size_t bytes) const {
     return false;
 }
 
-GroupOperation& Group::new_barrier() {
-    GroupOperation* barrier = free_barriers_;
-    if (barrier) {
-        free_barriers_ = barrier->next;
+[[gnu::always_inline]] inline void Group::prepare(GroupOperation& operation, bool inserted) {
+    operation.collective = static_cast<Collective>(operation.shown.kind);
+    if (operation.collective == Collective::allreduce && operation.shown.bytes > small_each_)
+        operation.collective = Collective::halving;
+    if (operation.shown.kind == MP_ALLTOALL && !is_bruck(operation.shown.bytes))
+        operation.collective = Collective::exchange;
+    if (operation.shown.kind == MP_ALLTOALLV) operation.collective = Collective::exchangev;
+    operation.group = this;
+    operation.plan = nullptr;
+    operation.exchange = nullptr;
+    operation.stage = Stage::queued;
+    operation.inserted = inserted;
+    operation.listed = false;
+    operation.awaited = 0;
+    operation.error = MP_OK;
+    operation.shown.complete = false;
+    ++open_;
+    if (communicator_) ++communicator_->open_;
+}
+
+GroupOperation& Group::new_inserted(mp_collective_kind_t kind) {
+    GroupOperation* its = free_inserted_;
+    if (its) {
+        free_inserted_ = its->next;
     } else {
-        barriers_.push_back(std::make_unique<mp_collective_storage_t>());
-        barrier = &GroupOperation::of(*barriers_.back());
+        inserted_.push_back(std::make_unique<mp_collective_storage_t>());
+        its = &GroupOperation::of(*inserted_.back());
     }
-    barrier->shown = {};
-    barrier->shown.kind = MP_BARRIER;
-    return *barrier;
+    its->shown = {};
+    its->shown.kind = kind;
+    prepare(*its, true);
+    return *its;
+}
+
+// Members ask in the same place of the order of calls. A group that is seldom used does not ask, nor does a persistent
+// request's: it would for each request.
+void Group::ask_hosts() {
+    ask_at_ = UINT64_MAX;
+    host_keys_.assign(config_.ranks, 0);
+    own_key_ = all_.port_.host() ? all_.port_.host() : processes_[config_.rank];
+    GroupOperation& asks = new_inserted(MP_ALLGATHER);
+    asks.shown.bytes = sizeof own_key_;
+    asks.shown.in = {.buffer = &own_key_, .bytes = sizeof own_key_, .convertor = nullptr};
+    asks.shown.out = {.buffer = host_keys_.data(), .bytes = host_keys_.size() * sizeof own_key_, .convertor = nullptr};
+    issue(asks);
+}
+
+// `number`: of that operation. By rule 1 of slot_rules.h it is finished here before `number` + W starts. So all members
+// change their plans at that number, without being told.
+void Group::learn_hosts(std::uint64_t number) {
+    try {
+        auto hosts = std::make_unique<Hosts>(host_keys_, MessageCosts{.latency = config_.latency,
+                                                                      .overhead = config_.overhead,
+                                                                      .within_latency = config_.within_latency,
+                                                                      .within_overhead = config_.within_overhead});
+        flat_ = hosts->flat;
+        if (hosts->worth) hosts_ = std::move(hosts);
+    } catch (const std::bad_alloc&) {
+        return lose(wire::kNoMemory); // others go on by hosts
+    }
+    host_keys_ = {};
+    hosts_from_ = number + config_.in_flight;
+    all_.counts_.by_hosts += hosts_ != nullptr;
+}
+
+Shape Group::shape_of(Collective collective, std::uint32_t root) const {
+    return {.collective = collective,
+            .ranks = config_.ranks,
+            .rank = config_.rank,
+            .root = root,
+            .rounds = knows_hosts_ ? &flat_ : &rounds_,
+            .hosts = knows_hosts_ && uses_hosts(collective) ? hosts_.get() : nullptr};
 }
 
 void Group::start(GroupOperation& operation) {
-    const auto prepare = [this](GroupOperation& one, bool inserted) {
-        one.collective = static_cast<Collective>(one.shown.kind);
-        if (one.collective == Collective::allreduce && one.shown.bytes > small_each_)
-            one.collective = Collective::halving;
-        if (one.shown.kind == MP_ALLTOALL && !is_bruck(one.shown.bytes)) one.collective = Collective::exchange;
-        if (one.shown.kind == MP_ALLTOALLV) one.collective = Collective::exchangev;
-        one.group = this;
-        one.plan = nullptr;
-        one.exchange = nullptr;
-        one.stage = Stage::queued;
-        one.inserted = inserted;
-        one.listed = false;
-        one.awaited = 0;
-        one.error = MP_OK;
-        one.shown.complete = false;
-        ++open_;
-        if (communicator_) ++communicator_->open_;
-    };
     prepare(operation, false);
     if (broken_) [[unlikely]] {
         tell_broken();
@@ -180,11 +229,11 @@ void Group::start(GroupOperation& operation) {
         return finish(operation);
     }
     ++all_.counts_.operations[operation.shown.done != nullptr][static_cast<unsigned>(operation.collective)];
+    if (rules_.given() >= ask_at_) [[unlikely]]
+        ask_hosts();
     if (!synchronises(operation.collective) && rules_.barrier_due()) {
-        GroupOperation& barrier = new_barrier();
-        prepare(barrier, true);
         ++all_.counts_.inserted;
-        issue(barrier);
+        issue(new_inserted(MP_BARRIER));
     }
     issue(operation);
 }
@@ -239,7 +288,7 @@ KeptPlan& Group::triggered_plan_of(Collective collective, std::uint32_t root) {
 }
 
 Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks)
-    : engine_(engine), tasks_(port.tasks()), hooks_(hooks) {
+    : engine_(engine), port_(port), tasks_(port.tasks()), hooks_(hooks) {
     port.handle(wire::kPart, on_part, this);
     port.handle(wire::kBlock, on<wire::kBlock>, this);
     port.handle(wire::kPair, on<wire::kPair>, this);
@@ -414,6 +463,7 @@ std::string Groups::statistics() const {
     add("puts", counts_.puts);
     add("put bytes", counts_.put_bytes);
     add("barriers put in", counts_.inserted);
+    if (counts_.by_hosts) add("communicators by hosts", counts_.by_hosts);
     add("early", counts_.early);
     add("queued", counts_.queued);
     add("broken", counts_.broken);

@@ -23,6 +23,7 @@
 #include "pml_glue/core/collect/exchange.h"
 #include "pml_glue/core/collect/stripes.h"
 #include "pml_glue/core/collect/triggered.h"
+#include "pml_glue/core/plan/hosts.h"
 #include "pml_glue/core/plan/slot_rules.h"
 
 namespace ucx_mp::glue {
@@ -85,7 +86,7 @@ struct KeptBlock {
 // The first member is what the program sees of it (mp_collect.h).
 struct GroupOperation {
     static constexpr std::size_t kOwn = 192; // bytes of work that need no memory of the pool
-    static constexpr unsigned kMostTakes = 24;
+    static constexpr unsigned kMostTakes = 2 * Rounds::kMostMessages + 3;
 
     mp_collective_t shown;
     Group* group;
@@ -102,20 +103,19 @@ struct GroupOperation {
     std::uint32_t left; // bytes of that action's put that have left in blocks
     Collective collective;
     Stage stage;
-    bool inserted; // a barrier of the group's own: its memory is the group's
+    bool inserted; // the group's own: its memory is the group's
     bool listed;   // progress() looks at it
     mp_error_t error;
     std::uint32_t got[kMostTakes]; // bytes of each part that comes in blocks: got_of()
     alignas(16) std::byte own[kOwn];
 
     static GroupOperation& of(mp_collective_storage_t& storage) { return reinterpret_cast<GroupOperation&>(storage); }
-    // Edges of rounds, of trees (below 20, since ranks are), and the last two of all.
+    // Edges of rounds and trees, of hosts (plan/hosts.cc), and the last two of all.
     [[nodiscard]] std::uint32_t& got_of(unsigned edge) {
-        return got[edge < Rounds::kMostMessages ? edge : edge - (kEdges - kMostTakes)];
+        return got[edge < kMostTakes - 2 ? edge : edge - (kEdges - kMostTakes)];
     }
 };
 static_assert(sizeof(GroupOperation) <= MP_COLLECTIVE_BYTES);
-static_assert(Rounds::kMostMessages + 2 == GroupOperation::kMostTakes);
 
 // A digest of what all members have to agree about: consecutive lives have consecutive ones.
 [[nodiscard]] std::uint32_t check_of(const mp_group_config_t& config);
@@ -167,12 +167,17 @@ private:
         KeptPlan* const recent = recent_[static_cast<unsigned>(collective)];
         if (recent && recent->shape.root == root) [[likely]]
             return *recent;
-        return find_plan(
-            {.collective = collective, .ranks = config_.ranks, .rank = config_.rank, .root = root, .rounds = &rounds_});
+        return find_plan(shape_of(collective, root));
     }
     [[nodiscard]] KeptPlan& triggered_plan_of(Collective collective, std::uint32_t root);
     [[nodiscard]] KeptPlan& find_plan(const Shape& shape);
-    [[nodiscard]] GroupOperation& new_barrier();
+    [[nodiscard]] Shape shape_of(Collective collective, std::uint32_t root) const;
+    [[nodiscard]] GroupOperation& new_inserted(mp_collective_kind_t kind);
+    void prepare(GroupOperation& operation, bool inserted);
+    // Members ask each other for their hosts by one all-gather of the group's own. Hosts count from an operation on
+    // whose number all members know.
+    void ask_hosts();
+    void learn_hosts(std::uint64_t number);
     [[nodiscard]] Exchange& new_exchange(std::uint64_t number);
     void give_back_exchange(std::uint64_t number);
     // arrive.cc
@@ -210,6 +215,13 @@ private:
     const std::uint32_t check_;
     const std::size_t small_each_;
     const Rounds rounds_;
+    std::uint64_t ask_at_ = UINT64_MAX;     // number from which on members ask each other for their hosts
+    std::uint64_t hosts_from_ = UINT64_MAX; // from this operation on hosts are known to all members
+    bool knows_hosts_ = false;              // such an operation has begun
+    std::unique_ptr<Hosts> hosts_;          // null: it is not worth while to tell them apart
+    Rounds flat_;                           // of operations that do not
+    std::uint64_t own_key_ = 0;             // hosts, while members ask
+    std::vector<std::uint64_t> host_keys_;
     SlotRules rules_;
     std::unique_ptr<Triggered> triggered_; // null: the host does all
     std::unique_ptr<Stripes> stripes_;     // of a request; likewise
@@ -230,8 +242,8 @@ private:
     bool broken_ = false, told_broken_ = false, beginning_ = false;
     bool freed_ = false;     // a request's, but a barrier of its own is under way
     std::uint64_t gone_ = 0; // the process
-    GroupOperation* free_barriers_ = nullptr;
-    std::vector<std::unique_ptr<mp_collective_storage_t>> barriers_; // that have been made
+    GroupOperation* free_inserted_ = nullptr;
+    std::vector<std::unique_ptr<mp_collective_storage_t>> inserted_; // that have been made
 };
 
 class Groups final : private PeerObserver {
@@ -335,6 +347,7 @@ private:
     [[nodiscard]] bool holds(const Peer& peer) const override;
 
     Engine& engine_;
+    const Port& port_;
     TaskPort* const tasks_; // null: there are no queues that wait
     const mp_hooks_t hooks_;
     std::vector<std::unique_ptr<Group>> groups_;                       // by context
@@ -359,8 +372,8 @@ private:
     Stripes::Counts stripe_counts_;
     struct Counts {
         std::uint64_t operations[2][kCollectives] = {}; // blocking, and not
-        std::uint64_t inserted = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, known = 0, puts = 0,
-                      put_bytes = 0, requests = 0, early = 0, queued = 0, broken = 0, late = 0, dropped = 0;
+        std::uint64_t inserted = 0, by_hosts = 0, parts = 0, blocks = 0, pairs = 0, bytes = 0, asked = 0, known = 0,
+                      puts = 0, put_bytes = 0, requests = 0, early = 0, queued = 0, broken = 0, late = 0, dropped = 0;
     } counts_;
 };
 

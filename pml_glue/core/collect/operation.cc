@@ -15,6 +15,10 @@ void Group::begin(GroupOperation& operation) {
         triggered_->prepare(operation.number);
         triggered = triggered_->has(operation.collective, operation.number);
     }
+    if (operation.number == hosts_from_) [[unlikely]] {
+        knows_hosts_ = true;
+        std::fill(std::begin(recent_), std::end(recent_), nullptr);
+    }
     KeptPlan& plan = triggered ? triggered_plan_of(operation.collective, operation.shown.root)
                                : plan_of(operation.collective, operation.shown.root);
     operation.name = wire::pack({.context = config_.context,
@@ -226,6 +230,12 @@ void Group::finish(GroupOperation& operation) {
         slot.operation = nullptr;
         if (slot.work) all_.give_back(std::exchange(slot.work, nullptr), slot.work_bytes);
         if (operation.exchange) give_back_exchange(operation.number);
+        if (operation.inserted && operation.collective == Collective::allgather && !failed) [[unlikely]] {
+            if (operation.error == MP_OK)
+                learn_hosts(operation.number);
+            else
+                lose(wire::kNobody); // what has come is not what others have
+        }
         --operation.plan->users;
         rules_.finish(operation.number, synchronises(operation.collective));
         if (first_) begin_queued();
@@ -247,8 +257,8 @@ void Group::end(GroupOperation& operation) {
         if (freed_ && open_ == 0) all_.dead_.push_back(this);
     }
     if (operation.inserted) {
-        operation.next = free_barriers_;
-        free_barriers_ = &operation;
+        operation.next = free_inserted_;
+        free_inserted_ = &operation;
         return;
     }
     auto* const done = operation.shown.done; // who waits in another thread goes on when it is complete

@@ -4,6 +4,9 @@
 #include <bit>
 #include <cassert>
 
+#include "pml_glue/core/plan/hosts.h"
+#include "pml_glue/core/plan/maker.h"
+
 namespace ucx_mp::glue {
 
 namespace {
@@ -11,17 +14,12 @@ namespace {
 // Edges of halving that are no rounds of it.
 constexpr unsigned kBefore = kEdges - 2, kBehind = kEdges - 1;
 
-class Maker {
+class Maker : Writer {
 public:
     Maker(const Shape& shape, Plan& plan)
-        : shape_(shape), plan_(plan), n_(shape.ranks), q_(above(shape.rank, n_ - shape.root)) {
+        : Writer(plan, shape.triggered), shape_(shape), n_(shape.ranks), q_(above(shape.rank, n_ - shape.root)),
+          tree_(n_, nullptr), place_(tree_.place_of(q_)) {
         assert(n_ >= 2 && shape.rank < n_ && shape.root < n_);
-        plan.actions.clear();
-        plan.inputs.clear();
-        plan.outputs.clear();
-        plan.blocks = 0;
-        std::fill(std::begin(plan.place_of), std::end(plan.place_of), Plan::kNoTake);
-        if (shape.triggered) plan.actions.push_back({.what = Action::What::adapter});
     }
     void make() {
         switch (shape_.collective) {
@@ -52,47 +50,8 @@ private:
         return static_cast<std::uint32_t>((std::uint64_t{rank} + distance) % n_);
     }
     [[nodiscard]] std::uint32_t ranked(std::uint32_t q) const { return above(q, shape_.root); }
-    void put(unsigned edge, std::uint32_t partner, std::uint32_t from, std::uint32_t count) {
-        plan_.actions.push_back({.what = Action::What::put,
-                                 .edge = static_cast<std::uint8_t>(edge),
-                                 .partner = partner,
-                                 .from = from,
-                                 .to = 0,
-                                 .count = count});
-    }
-    void take(unsigned edge, std::uint32_t partner, std::uint32_t to, std::uint32_t count) {
-        plan_.place_of[edge] = static_cast<std::uint16_t>(plan_.actions.size());
-        plan_.actions.push_back({.what = Action::What::take,
-                                 .edge = static_cast<std::uint8_t>(edge),
-                                 .partner = partner,
-                                 .from = 0,
-                                 .to = to,
-                                 .count = count});
-    }
-    void fold(std::uint32_t from, std::uint32_t to) {
-        plan_.actions.push_back(
-            {.what = Action::What::fold, .edge = 0, .partner = 0, .from = from, .to = to, .count = 1});
-    }
-
-    // round(has): has(edge, distance, blocks) for each of its messages, with the blocks that are new to who gets it.
-    template <class F> void each_round(F&& round) const {
-        std::uint64_t before = 1; // distance of a round's first message
-        unsigned first = 0;       // edge
-        for (unsigned j = 0; before < n_; ++j) {
-            const unsigned radix = shape_.rounds ? shape_.rounds->radix[j] : 2;
-            round([&](auto&& has) {
-                for (unsigned i = 1; i < radix && i * before < n_; ++i) {
-                    const auto distance = static_cast<std::uint32_t>(i * before);
-                    has(first + i - 1, distance, std::min(static_cast<std::uint32_t>(before), n_ - distance));
-                }
-            });
-            first += radix - 1;
-            before *= radix;
-        }
-    }
-
     void barrier() {
-        each_round([&](const auto& each) {
+        each_round(n_, shape_.rounds, [&](const auto& each) {
             each([&](unsigned edge, std::uint32_t distance, std::uint32_t) {
                 put(edge, above(shape_.rank, distance), 0, 0);
             });
@@ -102,26 +61,15 @@ private:
         });
     }
 
-    // The tree's edges from q down, the largest subtree first: has(k, child, its ranks).
-    template <class F> void each_child(F&& has) const {
-        for (unsigned k = q_ ? static_cast<unsigned>(std::countr_zero(q_)) : 32 - std::countl_zero(n_ - 1); k-- > 0;) {
-            const std::uint32_t child = q_ + (1u << k);
-            if (child < n_) has(k, child, std::min(1u << k, n_ - child));
-        }
-    }
-    [[nodiscard]] unsigned edge_up() const { return static_cast<unsigned>(std::countr_zero(q_)); }
-    [[nodiscard]] std::uint32_t parent() const { return ranked(q_ & (q_ - 1)); }
-    [[nodiscard]] std::uint32_t subtree() const { return q_ ? std::min(q_ & (~q_ + 1), n_ - q_) : n_; }
-
     void bcast() {
         plan_.blocks = 1;
         if (q_) {
-            take(edge_up(), parent(), 0, 1);
+            take(place_.edge, ranked(place_.parent), 0, 1);
             plan_.outputs.push_back({.user = 0, .work = 0, .count = 1});
         } else {
             plan_.inputs.push_back({.user = 0, .work = 0, .count = 1});
         }
-        each_child([&](unsigned k, std::uint32_t child, std::uint32_t) { put(k, ranked(child), 0, 1); });
+        tree_.each_child(q_, [&](unsigned k, std::uint32_t child, std::uint32_t) { put(k, ranked(child), 0, 1); });
     }
 
     // Blocks of all ranks, which are `first`, `first` + 1 and so on in memory, are the caller's.
@@ -129,32 +77,32 @@ private:
         if (first) runs.push_back({.user = 0, .work = n_ - first, .count = first});
         runs.push_back({.user = first, .work = 0, .count = n_ - first});
     }
-    // All ranks' blocks, of which `first`'s is the first in memory, combined in the order of ranks. Returns the place.
-    std::uint32_t fold_all(std::uint32_t first) {
-        const auto place = [&](std::uint32_t rank) { return above(rank, n_ - first); };
-        for (std::uint32_t rank = 1; rank < n_; ++rank) fold(place(rank - 1), place(rank));
-        return place(n_ - 1);
+    // All ranks' blocks, of which `first`'s is the first in memory, combined. Returns the place.
+    std::uint32_t fold_from(std::uint32_t first) {
+        return fold_all(n_, [&](std::uint32_t rank) { return above(rank, n_ - first); });
     }
 
     void scatter() {
-        plan_.blocks = subtree();
+        plan_.blocks = place_.count;
         if (q_)
-            take(edge_up(), parent(), 0, subtree());
+            take(place_.edge, ranked(place_.parent), 0, place_.count);
         else
             all_blocks(plan_.inputs, shape_.root);
-        each_child(
-            [&](unsigned k, std::uint32_t child, std::uint32_t ranks) { put(k, ranked(child), child - q_, ranks); });
+        tree_.each_child(q_, [&](unsigned k, std::uint32_t child, std::uint32_t ranks) {
+            put(k, ranked(child), child - q_, ranks);
+        });
         plan_.outputs.push_back({.user = 0, .work = 0, .count = 1});
     }
 
     void gather(bool folds) {
-        plan_.blocks = subtree();
+        plan_.blocks = place_.count;
         plan_.inputs.push_back({.user = 0, .work = 0, .count = 1});
-        each_child(
-            [&](unsigned k, std::uint32_t child, std::uint32_t ranks) { take(k, ranked(child), child - q_, ranks); });
-        if (q_) return put(edge_up(), parent(), 0, subtree());
+        tree_.each_child(q_, [&](unsigned k, std::uint32_t child, std::uint32_t ranks) {
+            take(k, ranked(child), child - q_, ranks);
+        });
+        if (q_) return put(place_.edge, ranked(place_.parent), 0, place_.count);
         if (folds)
-            plan_.outputs.push_back({.user = 0, .work = fold_all(shape_.root), .count = 1});
+            plan_.outputs.push_back({.user = 0, .work = fold_from(shape_.root), .count = 1});
         else
             all_blocks(plan_.outputs, shape_.root);
     }
@@ -163,7 +111,7 @@ private:
     void allgather(bool folds) {
         plan_.blocks = n_;
         plan_.inputs.push_back({.user = 0, .work = n_ - 1, .count = 1});
-        each_round([&](const auto& each) {
+        each_round(n_, shape_.rounds, [&](const auto& each) {
             each([&](unsigned edge, std::uint32_t distance, std::uint32_t count) {
                 put(edge, above(shape_.rank, distance), n_ - count, count);
             });
@@ -173,7 +121,7 @@ private:
         });
         const std::uint32_t first = above(shape_.rank, 1);
         if (folds)
-            plan_.outputs.push_back({.user = 0, .work = fold_all(first), .count = 1});
+            plan_.outputs.push_back({.user = 0, .work = fold_from(first), .count = 1});
         else
             all_blocks(plan_.outputs, first);
     }
@@ -202,13 +150,6 @@ private:
         }
         for (std::uint32_t source = 0; source < n_; ++source)
             append(plan_.outputs, source, at[above(shape_.rank, n_ - source)]);
-    }
-    // One more block behind the others, in the order of the caller's.
-    static void append(std::vector<Run>& runs, std::uint32_t user, std::uint32_t work) {
-        if (!runs.empty() && runs.back().work + runs.back().count == work)
-            ++runs.back().count;
-        else
-            runs.push_back({.user = user, .work = work, .count = 1});
     }
     void copy(std::uint32_t from, std::uint32_t to) {
         if (!plan_.actions.empty()) {
@@ -258,14 +199,18 @@ private:
     }
 
     const Shape& shape_;
-    Plan& plan_;
     const std::uint32_t n_, q_;
+    const Tree tree_;
+    const Tree::Place place_;
 };
 
 } // namespace
 
 void make_plan(const Shape& shape, Plan& out) {
-    Maker(shape, out).make();
+    if (shape.hosts)
+        make_plan_by_hosts(shape, out);
+    else
+        Maker(shape, out).make();
     const Action* behind = nullptr;
     for (auto at = out.actions.rbegin(); at != out.actions.rend(); behind = &*at++) {
         if (at->what != Action::What::take) continue;

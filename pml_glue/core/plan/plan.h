@@ -26,6 +26,8 @@
 
 namespace ucx_mp::glue {
 
+struct Hosts; // hosts.h
+
 enum class Collective : std::uint8_t {
     barrier = 1,
     bcast,
@@ -56,6 +58,7 @@ struct Shape {
     std::uint32_t ranks = 0, rank = 0, root = 0; // root: 0 where there is none
     bool triggered = false;                      // begins with Action::What::adapter
     const Rounds* rounds = nullptr;              // of barriers and all-gathers; null: of one message each
+    const Hosts* hosts = nullptr;                // null: the ranks talk to each other wherever they are
     [[nodiscard]] bool operator==(const Shape&) const = default;
 };
 

@@ -25,4 +25,11 @@ struct Rounds {
 // needs fewer.
 [[nodiscard]] Rounds choose_rounds(std::uint32_t ranks, std::uint32_t latency, std::uint32_t overhead);
 
+// The cost of rounds, as above.
+[[nodiscard]] inline std::uint64_t cost_of(const Rounds& rounds, std::uint32_t latency, std::uint32_t overhead) {
+    std::uint64_t cost = std::uint64_t{rounds.count} * latency;
+    for (unsigned i = 0; i < rounds.count; ++i) cost += (rounds.radix[i] - 1u) * std::uint64_t{overhead};
+    return cost;
+}
+
 } // namespace ucx_mp::glue

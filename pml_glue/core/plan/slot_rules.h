@@ -35,6 +35,7 @@ public:
 
     // Whether a barrier has to be put in before the next operation, which does not synchronise.
     [[nodiscard]] bool barrier_due() const { return row_ >= row_limit_; }
+    [[nodiscard]] std::uint64_t given() const { return next_; } // numbers
     [[nodiscard]] std::uint64_t next(bool synchronises) {
         row_ = synchronises ? 0 : row_ + 1;
         return next_++;

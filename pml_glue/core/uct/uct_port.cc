@@ -187,6 +187,12 @@ ucs_status_t UctPort::on_error(void* self, uct_ep_h endpoint, ucs_status_t) {
     return UCS_OK;
 }
 
+std::uint64_t UctPort::host() const {
+    const bool shares =
+        share_host_ && std::ranges::any_of(lanes_, [](const auto& lane) { return of_host(lane->transport()); });
+    return shares ? host_ : 0;
+}
+
 std::vector<std::byte> UctPort::address() const {
     std::vector<std::byte> out{static_cast<std::byte>(wire::kWireVersion)};
     const auto* const host = reinterpret_cast<const std::byte*>(&host_);

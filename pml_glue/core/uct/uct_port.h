@@ -30,6 +30,7 @@ public:
     [[nodiscard]] bool arm() override;
     [[nodiscard]] bool all_wake() const override;
     void listen(FailureListener& listener) override { listener_ = &listener; }
+    [[nodiscard]] std::uint64_t host() const override;
     [[nodiscard]] std::vector<std::byte> address() const override;
     [[nodiscard]] std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
                                                     std::string& error) override;

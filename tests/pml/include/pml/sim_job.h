@@ -33,12 +33,13 @@ struct Process {
         : job(job), rank(rank), node(cluster.node(rank)), port(cluster, rank), engine(port, config, hooks),
           windows(engine, port, hooks) {
         node.on_turn = [this] {
+            const bool come = port.progress() != 0;
             if (engine.kept().in_thread) {
                 const unsigned found = engine.progress_in_thread();
                 (void)windows.progress();
-                return found != 0;
+                return come || found != 0;
             }
-            const bool any = engine.progress() != 0;
+            const bool any = come | (engine.progress() != 0);
             (void)windows.progress(); // counts who waits, also in vain
             return turn && turn() ? true : any;
         };
@@ -62,8 +63,10 @@ struct Process {
 
 class MpiJob {
 public:
-    // `config.process` is set here: the rank.
-    MpiJob(Cluster& cluster, mp_config_t config) : cluster(cluster) {
+    // `config.process` is set here: the rank. `local`: how processes of one host talk.
+    MpiJob(Cluster& cluster, mp_config_t config, const LocalCosts& local = {}) : cluster(cluster) {
+        for (unsigned rank = 0; rank < cluster.size() && local.latency; ++rank)
+            inboxes.push_back(std::make_unique<LocalInbox>(cluster, rank, local));
         for (unsigned rank = 0; rank < cluster.size(); ++rank) {
             config.process = rank;
             const mp_hooks_t hooks{.argument = this,
@@ -78,6 +81,7 @@ public:
                                    .unmapped = nullptr};
             cluster.node(rank).services().quiet = std::getenv("TESTS_LOG") == nullptr;
             processes.push_back(std::make_unique<Process>(*this, cluster, rank, config, hooks));
+            if (local.latency) processes.back()->port.share_hosts(inboxes);
         }
     }
     ~MpiJob() {
@@ -87,6 +91,7 @@ public:
     Process& operator[](unsigned rank) { return *processes[rank]; }
 
     Cluster& cluster;
+    std::vector<std::unique_ptr<LocalInbox>> inboxes; // by rank; none: nobody shares a host
     std::vector<std::unique_ptr<Process>> processes;
     std::function<void(mp_request_t&)> on_completed;
     std::vector<std::string> reports;

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "pml/sim_local.h"
 #include "pml/sim_tasks.h"
 #include "pml_glue/core/port.h"
 #include "simulator/cluster.h"
@@ -142,6 +143,10 @@ public:
         };
     }
     SimPort(const SimPort&) = delete;
+    // Processes of a host talk by memory: `all` has what each process of the job gets so.
+    void share_hosts(const std::vector<std::unique_ptr<LocalInbox>>& all) { inboxes_ = &all; }
+    void pretend_host(std::uint64_t one) { host_ = one; }
+    [[nodiscard]] std::uint64_t host() const override { return inboxes_ ? 1 + cluster_.node(node_).host() : host_; }
     void handle(glue::MessageKind kind, glue::Handler handler, void* argument) override {
         handlers_.set(kind, handler, argument);
         cluster_.node(node_).on_am(kind, arrived, &handlers_.of(kind));
@@ -157,6 +162,8 @@ public:
                                                           std::string&) override {
         unsigned peer;
         std::memcpy(&peer, address, sizeof peer);
+        if (inboxes_ && peer != node_ && cluster_.node(peer).host() == cluster_.node(node_).host())
+            return std::make_unique<LocalEndpoint>(node_, *(*inboxes_)[peer]);
         auto endpoint = std::make_unique<SimEndpoint>(cluster_.node(node_), cluster_.channel(node_, peer));
         endpoints_.push_back(endpoint.get());
         return endpoint;
@@ -175,7 +182,7 @@ public:
         if (!tasks_) tasks_ = std::make_unique<SimTasks>(cluster_.node(node_));
         return tasks_.get();
     }
-    unsigned progress() override { return 0; }
+    unsigned progress() override { return inboxes_ ? (*inboxes_)[node_]->take(handlers_) : 0; }
     void drain() override {}
     [[nodiscard]] std::uint64_t now() const override { return static_cast<std::uint64_t>(cluster_.world.now()); }
     [[nodiscard]] std::string traffic() const override { return "simulated"; }
@@ -197,6 +204,8 @@ private:
     std::unique_ptr<SimTasks> tasks_;
     std::vector<SimEndpoint*> endpoints_;
     glue::FailureListener* listener_ = nullptr;
+    const std::vector<std::unique_ptr<LocalInbox>>* inboxes_ = nullptr;
+    std::uint64_t host_ = 0;
 };
 
 } // namespace ucx_mp::sim

@@ -1,0 +1,51 @@
+// Collective operations of ranks that share hosts: within a host by its memory, between hosts by one rank of each.
+// Pure.
+//
+//     host 0        host 1        host 2
+//     0 <- 1,2      3 <- 4,5      6 <- 7,8     a tree within each host: what all its ranks have comes to its leader
+//       0  <----------> 3 <--------> 6         the leaders, as ranks without hosts do
+//     0 -> 1,2      3 -> 4,5      6 -> 7,8     and back
+//
+// The leader is the root in its host, elsewhere the lowest rank. Reductions gather all contributions, and the operator
+// is applied in the order of the ranks: the result does not depend on who shares a host.
+//
+// Edges: those of the leaders' rounds or tree; behind them those of the tree within a host, upwards; then one
+// downwards, as each rank takes one such part only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pml_glue/core/plan/plan.h"
+
+namespace ucx_mp::glue {
+
+// ns, see rounds.h. `within`: of a message between two ranks of a host.
+struct MessageCosts {
+    std::uint32_t latency = 0, overhead = 0;
+    std::uint32_t within_latency = 0, within_overhead = 0;
+};
+
+struct Hosts {
+    // `keys`: of each rank; ranks with the same one share a host. At least two ranks.
+    Hosts(std::span<const std::uint64_t> keys, const MessageCosts& costs);
+    [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(first.size() - 1); }
+    [[nodiscard]] std::uint32_t size(std::uint32_t one) const { return first[one + 1] - first[one]; }
+
+    std::vector<std::uint32_t> ranks;    // host by host, in the order of their lowest ranks
+    std::vector<std::uint32_t> first;    // place of each host's first in `ranks`; one more
+    std::vector<std::uint32_t> host, at; // of each rank: its host, its place among the host's
+    Rounds across, within;               // among leaders (if there are several); of the largest host's tree
+    bool worth = false;                  // it is expected to be as fast as `flat`
+    Rounds flat;                         // without hosts; for messages within the host if there is only one
+};
+
+// shape.hosts is there. Barrier, bcast, allgather, allreduce, gather, reduce, scatter; more than one host.
+void make_plan_by_hosts(const Shape& shape, Plan& out);
+// Whether it makes plans for such operations.
+[[nodiscard]] constexpr bool uses_hosts(Collective collective) {
+    return collective <= Collective::scatter && collective != Collective::halving;
+}
+
+} // namespace ucx_mp::glue
