@@ -101,7 +101,10 @@ private:
             its.bytes = bytes;
             its.in = {.buffer = call.in.data(), .bytes = bytes, .convertor = nullptr};
             its.out = {.buffer = call.out.data(), .bytes = bytes, .convertor = nullptr};
-            its.fold = [](mp_collective_t* one, const void* in, void* inout) { std::memcpy(inout, in, one->bytes); };
+            its.fold = [](mp_collective_t* one, const void* in, void* inout) {
+                std::memcpy(inout, in, one->bytes);
+                return true;
+            };
             group_[rank]->start(GroupOperation::of(call.storage));
             co_await p.until([&its] { return its.complete; });
             if (its.error != MP_OK) throw std::runtime_error("an operation has failed");

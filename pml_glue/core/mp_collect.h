@@ -44,8 +44,9 @@ struct mp_collective {
     mp_data_t in, out;
     /* For reductions: `inout` becomes `in` operator `inout`; both have `bytes` bytes, packed, and are aligned as
      * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(), and by the
-     * progress thread: must not call the program's code. */
-    void (*fold)(mp_collective_t* operation, const void* in, void* inout);
+     * progress thread: must not call the program's code. False: no memory; operations of the group fail at all members
+     * with MP_BROKEN, since the result is others', too. */
+    bool (*fold)(mp_collective_t* operation, const void* in, void* inout);
     /* For an alltoallv, and an alltoall that mp_group_is_small() does not call small: the block for a rank, or of it.
      * Our own block is never asked for: the caller copies it. `in` and `out` are ignored. From the same calls, and by
      * the progress thread. `open` makes a convertor if it has to, which `close` ends; as many are open as
@@ -90,8 +91,9 @@ typedef struct mp_group_config {
      * member gives 0 for its engine's sake, all have to. overhead may differ where latency is 0. */
     uint32_t latency, overhead;
     /* The same of a message between two processes of a host. Then one rank of each host (Port::host()) talks over the
-     * network, where that is expected to be as fast (core/plan/hosts.h). Members ask each other for their hosts once,
-     * before operation `hosts_after`. within_latency 0, or latency 0: they do not. */
+     * network, unless that is expected to take more than a tenth longer (core/plan/hosts.h). Members ask each other for
+     * their hosts once, before operation `hosts_after`; 8192 members at most, or as many as have room in `small`.
+     * within_latency 0, or latency 0: they do not. */
     uint32_t within_latency, within_overhead, hosts_after;
     uint32_t digest; /* of whatever else decides */
     uint32_t life;   /* mp_group_next_life() of the communicator */

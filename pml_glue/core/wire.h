@@ -27,7 +27,7 @@
 
 namespace ucx_mp::glue::wire {
 
-inline constexpr std::uint8_t kWireVersion = 10;
+inline constexpr std::uint8_t kWireVersion = 11;
 
 enum Kind : MessageKind {
     kCompact = 1, // 8 bytes header (compact()), then the data

@@ -189,9 +189,9 @@ static int component_register(void) {
     mca_coll_mp_component.local_latency = 250;
     parameter(
         "local_latency",
-        "The same as coll_mp_latency, between two ranks of a host. Where it takes less time, one rank of each host "
-        "talks over the network in small operations, the others within their host. 0: hosts do not count. At most "
-        "1000000",
+        "The same as coll_mp_latency, between two ranks of a host. Unless it should take more than a tenth longer, "
+        "one rank of each host talks over the network in small operations, the others within their host. 0: hosts do "
+        "not count. At most 1000000",
         MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_coll_mp_component.local_latency);
     mca_coll_mp_component.local_overhead = 100;
     parameter("local_overhead", "The same as coll_mp_overhead, between two ranks of a host; at most 1000000",

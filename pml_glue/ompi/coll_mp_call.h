@@ -19,7 +19,7 @@ typedef struct mca_coll_mp_call {
     ompi_datatype_t* type; /* for a reduction */
     size_t count;
     char* spans; /* for a reduction of elements with gaps: two vectors */
-    int failed;  /* a code: no memory for them, or our own block does not fit */
+    int failed;  /* a code: our own block does not fit */
     bool in_used, out_used, blocks_used;
     ompi_datatype_t *from, *to; /* types of the convertors */
     opal_convertor_t in, out;
@@ -36,8 +36,8 @@ typedef struct mca_coll_mp_call {
 } mca_coll_mp_call_t;
 
 /* coll_mp_group.c. For reductions: elements without gaps, and with them. */
-void mca_coll_mp_fold(mp_collective_t* core, const void* in, void* inout);
-void mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout);
+bool mca_coll_mp_fold(mp_collective_t* core, const void* in, void* inout);
+bool mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout);
 /* For all-to-alls. */
 size_t mca_coll_mp_size(mp_collective_t* core, uint32_t rank, bool sends);
 mp_data_t mca_coll_mp_open(mp_collective_t* core, uint32_t rank, bool sends);

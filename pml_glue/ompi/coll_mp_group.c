@@ -117,26 +117,25 @@ static void convert(const mca_coll_mp_call_t* call, char* memory, void* packed, 
 }
 
 /* For elements with gaps: operators know them in memory only. */
-void mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout) {
+bool mca_coll_mp_fold_spread(mp_collective_t* core, const void* in, void* inout) {
     mca_coll_mp_call_t* const call = (mca_coll_mp_call_t*)core;
     ptrdiff_t gap;
     const ptrdiff_t span = opal_datatype_span(&call->type->super, (int64_t)call->count, &gap);
     if (call->spans == NULL) call->spans = calloc(2, (size_t)span);
-    if (call->spans == NULL) {
-        call->failed = OMPI_ERR_OUT_OF_RESOURCE;
-        return;
-    }
+    if (call->spans == NULL) return false;
     char *const first = call->spans - gap, *const second = first + span;
     convert(call, first, (void*)in, false);
     convert(call, second, inout, false);
     ompi_op_reduce(call->op, first, second, call->count, call->type);
     convert(call, second, inout, true);
+    return true;
 }
 
-void mca_coll_mp_fold(mp_collective_t* core, const void* in, void* inout) {
+bool mca_coll_mp_fold(mp_collective_t* core, const void* in, void* inout) {
     const mca_coll_mp_call_t* const call = (const mca_coll_mp_call_t*)core;
     const ptrdiff_t lower = call->type->super.true_lb;
     ompi_op_reduce(call->op, (char*)in - lower, (char*)inout - lower, call->count, call->type);
+    return true;
 }
 
 static const mca_coll_mp_blocks_t* blocks(mp_collective_t* core, bool sends) {

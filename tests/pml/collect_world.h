@@ -171,4 +171,40 @@ struct CollectWorld {
     }
 };
 
+// One group of all members, whose calls come one after the other.
+struct Simple {
+    CollectWorld world;
+    std::vector<unsigned> who;
+    std::vector<Group*> groups;
+    std::list<std::vector<Under>> rounds;
+    // `hosts`: members share so many, in turn; 0: none shares one.
+    explicit Simple(std::uint32_t seed, unsigned ranks, std::uint64_t watch_interval = MP_NEVER,
+                    bool (*waits)(unsigned) = nullptr, unsigned hosts = 0)
+        : world(seed, ranks, watch_interval, waits) {
+        if (waits) world.engine = MP_ENGINE_ADAPTER;
+        world.network.hosts = hosts;
+        if (hosts) world.latency = 1000;
+        world.hosts_after = 0;
+        for (unsigned i = 0; i < ranks; ++i) who.push_back(i);
+        for (unsigned i = 0; i < ranks; ++i) groups.push_back(world.group(i, 9, who, 16));
+    }
+    // Of all but `without`.
+    std::vector<Under>& call(const Called& call, unsigned without = UINT32_MAX) {
+        const auto ranks = static_cast<unsigned>(who.size());
+        auto& under = rounds.emplace_back(ranks);
+        for (unsigned i = 0; i < ranks; ++i)
+            if (i != without) world.start(*groups[i], under[i], call, ranks, i, false);
+        return under;
+    }
+    [[nodiscard]] bool complete(std::vector<Under>& under, unsigned without = UINT32_MAX) {
+        for (int turn = 0; turn < 50000; ++turn) {
+            bool all = true;
+            for (unsigned i = 0; i < under.size(); ++i) all &= i == without || under[i].complete();
+            if (all) return true;
+            world.progress();
+        }
+        return false;
+    }
+};
+
 } // namespace ucx_mp::glue::test

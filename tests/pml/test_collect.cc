@@ -157,50 +157,23 @@ BOOST_AUTO_TEST_CASE(barriers_hold) {
     }
 }
 
-struct Simple {
-    CollectWorld world;
-    std::vector<unsigned> who;
-    std::vector<Group*> groups;
-    std::list<std::vector<Under>> rounds;
-    explicit Simple(std::uint32_t seed, unsigned ranks, std::uint64_t watch_interval = MP_NEVER,
-                    bool (*waits)(unsigned) = nullptr)
-        : world(seed, ranks, watch_interval, waits) {
-        if (waits) world.engine = MP_ENGINE_ADAPTER;
-        for (unsigned i = 0; i < ranks; ++i) who.push_back(i);
-        for (unsigned i = 0; i < ranks; ++i) groups.push_back(world.group(i, 9, who, 16));
-    }
-    // Of all but `without`.
-    std::vector<Under>& call(const Called& call, unsigned without = UINT32_MAX) {
-        const auto ranks = static_cast<unsigned>(who.size());
-        auto& under = rounds.emplace_back(ranks);
-        for (unsigned i = 0; i < ranks; ++i)
-            if (i != without) world.start(*groups[i], under[i], call, ranks, i, false);
-        return under;
-    }
-    [[nodiscard]] bool complete(std::vector<Under>& under, unsigned without = UINT32_MAX) {
-        for (int turn = 0; turn < 50000; ++turn) {
-            bool all = true;
-            for (unsigned i = 0; i < under.size(); ++i) all &= i == without || under[i].complete();
-            if (all) return true;
-            world.progress();
-        }
-        return false;
-    }
-};
-
 // A member is killed while it is waited for: all survivors hear of it, also those that wait for a survivor, and those
 // that come later. Other communicators go on.
 BOOST_AUTO_TEST_CASE(dead_members) {
+    std::uint64_t by_hosts = 0;
     for (std::uint32_t seed = 1; seed <= 160; ++seed) {
         BOOST_TEST_CONTEXT("seed " << seed) {
+            const unsigned hosts = seed % 3 == 1 ? 2 + seed % 2 : 0;
             Simple simple(
-                seed, 3 + seed % 10, 1000, seed % 3 ? nullptr : +[](unsigned) { return true; });
+                seed, 3 + seed % 10, 1000, seed % 3 ? nullptr : +[](unsigned) { return true; }, hosts);
             CollectWorld& world = simple.world;
             const auto ranks = static_cast<unsigned>(world.members.size());
             for (Member& member : world.members) member.port->tick = 1000;
             const unsigned dead = world.dice(ranks), late = (dead + 1 + world.dice(ranks - 1)) % ranks;
-            for (int i = 0; i < 3; ++i) BOOST_REQUIRE(simple.complete(simple.call({MP_BARRIER, 0, 0, 1})));
+            const int before = hosts ? 20 : 3; // hosts count from the 17th on
+            for (int i = 0; i < before; ++i) BOOST_REQUIRE(simple.complete(simple.call({MP_BARRIER, 0, 0, 1})));
             for (int i = 0; i < 100; ++i) world.progress(); // also the group's own barriers
+            by_hosts += world.count("communicators by hosts");
             const Called calls[] = {
                 {MP_BARRIER, 0, 0, 2}, {MP_ALLREDUCE, 0, 80, 2}, {MP_ALLTOALL, 0, 60000, 2}, {MP_ALLTOALL, 0, 8, 2}};
             const Called call = calls[seed % 4];
@@ -261,6 +234,32 @@ BOOST_AUTO_TEST_CASE(dead_members) {
                     world.start(*group, lost.emplace_back(), {MP_BCAST, dead, 8, n}, ranks, i, false);
             for (int turn = 0; turn < 50000 && !std::ranges::all_of(lost, &Under::complete); ++turn) world.progress();
             for (Under& one : lost) BOOST_REQUIRE(one.complete() && one.storage.collective.error == MP_FAILED);
+        }
+    }
+    BOOST_REQUIRE(by_hosts > 0);
+}
+
+// By hosts one member combines for others. If it has no memory for that, none of them takes what it has.
+BOOST_AUTO_TEST_CASE(no_memory_to_combine) {
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            Simple simple(seed, 6, MP_NEVER, nullptr, 2);
+            for (int i = 0; i < 20; ++i) BOOST_REQUIRE(simple.complete(simple.call({MP_BARRIER, 0, 0, 1})));
+            BOOST_REQUIRE_EQUAL(simple.world.count("communicators by hosts"), 6u);
+            folds_without_memory = 1;
+            const unsigned kinds[] = {MP_ALLREDUCE, MP_REDUCE};
+            auto& under = simple.call({static_cast<mp_collective_kind_t>(kinds[seed % 2]), seed % 6, 80, 2});
+            BOOST_REQUIRE(simple.complete(under));
+            BOOST_REQUIRE_EQUAL(folds_without_memory, 0u);
+            unsigned failed = 0;
+            for (unsigned i = 0; i < 6; ++i) {
+                failed += under[i].storage.collective.error == MP_BROKEN;
+                if (under[i].storage.collective.error == MP_OK) check(under[i], 6, i);
+            }
+            BOOST_REQUIRE(failed > 0);
+            auto& later = simple.call({MP_BARRIER, 0, 0, 3});
+            BOOST_REQUIRE(simple.complete(later));
+            for (Under& one : later) BOOST_REQUIRE_EQUAL(one.storage.collective.error, MP_BROKEN);
         }
     }
 }

@@ -230,6 +230,31 @@ BOOST_DATA_TEST_CASE(who_was_heard_from, kBoth, transport) {
     BOOST_TEST(forged(cluster.node(1)) == 0u);
 }
 
+// Once the peer has been told what had come by a queue pair, whatever still comes by it is late: it has to be looked
+// at.
+BOOST_AUTO_TEST_CASE(a_path_that_was_given_up) {
+    Cluster cluster("two-rail", 2, config_of(connect::Transport::rc));
+    for (unsigned i = 0; i < 8; ++i) {
+        BOOST_REQUIRE(say(cluster, 0, 1));
+        cluster.run_for(1'000'000);
+    }
+    channel::Core& core = cluster.node(1).iface().core();
+    const Channel& channel = cluster.channel(1, 0);
+    PathIndex path = 0;
+    const auto number_of = [&] { return std::uint64_t{channel.wiring.paths[path].own[0]->number}; };
+    const auto known = [&](std::uint64_t number) {
+        return core.adapters[channel.wiring.paths[path].device].sender_at(number).from == number;
+    };
+    while (path < 2 && !known(number_of())) ++path;
+    BOOST_REQUIRE(path < 2);
+    const std::uint64_t number = number_of();
+    cluster.world.fault("port down 1:softhca_" + std::to_string(path) + ":1");
+    BOOST_REQUIRE(say(cluster, 0, 1));
+    BOOST_REQUIRE(cluster.until([&] { return path::has_told(channel.wiring.paths[path].phase); }, 10'000'000'000));
+    BOOST_TEST(number_of() == number); // nor has it been replaced
+    BOOST_TEST(!known(number));
+}
+
 // Over DC the 64 bits decide: none of the wrong ones is taken, nor a message that has no room for them.
 BOOST_AUTO_TEST_CASE(tags) {
     Cluster cluster("two-rail", 2, config_of(connect::Transport::dc));

@@ -78,7 +78,7 @@ void Receiver::drop_forged(const Channel& channel) {
 
 // The message has come by another queue pair, or from another peer, than the one before.
 void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
-    Adapter::Sender& known = adapter.sender_at(from);
+    link::Sender& known = adapter.sender_at(from);
     if (known.from == from) [[likely]] {
         adapter.heard = from;
         adapter.heard_channel = known.channel;
@@ -95,7 +95,7 @@ void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint3
     if (!once) known = {.from = from, .channel = channel};
     receive_heard(core_, adapter, buffer, length, from);
     if (once) [[unlikely]]
-        adapter.forget();
+        adapter.forget_latest();
 }
 
 // Takes all messages that are not the next active message in order.

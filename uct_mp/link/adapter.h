@@ -32,6 +32,14 @@ struct Peeked {
     std::uint32_t qp_number;
 };
 
+// A number or tag that messages come with, and their channel.
+struct Sender {
+    std::uint64_t from = 0;
+    channel::Channel* channel = nullptr;
+};
+
+inline constexpr unsigned kSenders = 64; // that an adapter knows; a power of two
+
 struct alignas(64) Adapter {
     static constexpr std::uint32_t kBatch = 32;
     static constexpr unsigned kFetch = 16;   // completions that are taken from a queue at a time
@@ -59,11 +67,6 @@ struct alignas(64) Adapter {
     // The number or tag that the latest message came with, and its channel: many come by the same. The table has those
     // of messages before it: a program has some neighbours that it hears from in turn. They are never another
     // channel's: whoever ends a queue pair or a channel calls forget().
-    struct Sender {
-        std::uint64_t from = 0;
-        channel::Channel* channel = nullptr;
-    };
-    static constexpr unsigned kSenders = 64; // a power of two
     std::uint64_t heard = 0;
     channel::Channel* heard_channel = nullptr;
     std::uint32_t came_by = 0; // tagged: the queue pair of the message that is being received
@@ -71,11 +74,15 @@ struct alignas(64) Adapter {
     Sender senders[kSenders];
     [[nodiscard]] Sender& sender_at(std::uint64_t from) { return senders[from % kSenders]; }
     [[nodiscard]] bool knows(const channel::Channel& one) const {
-        return std::ranges::any_of(senders, [&](const Sender& sender) { return sender.channel == &one; });
+        return std::ranges::find(senders, &one, &Sender::channel) != std::end(senders);
     }
-    void forget() {
+    // The next message is looked at, whoever sent it.
+    void forget_latest() {
         heard = nobody;
         heard_channel = nullptr;
+    }
+    void forget() {
+        forget_latest();
         std::ranges::fill(senders, Sender{.from = nobody, .channel = nullptr});
     }
     std::shared_ptr<ibv_pd> domain; // outlives the queues and all members below

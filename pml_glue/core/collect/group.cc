@@ -15,6 +15,8 @@ constexpr std::size_t kMostAhead = std::size_t{8} << 20;
 // One operation of a persistent request is under way here, but others may be ahead of us.
 constexpr unsigned kRequestInFlight = 8;
 
+constexpr std::size_t kMostKeys = std::size_t{64} << 10; // bytes that name hosts
+
 std::vector<std::uint64_t> processes_of(const mp_group_config_t& config) {
     std::vector<std::uint64_t> processes(config.ranks);
     for (std::uint32_t i = 0; i < config.ranks; ++i) processes[i] = config.process(config.members, i);
@@ -67,7 +69,8 @@ Group::Group(Groups& all, const mp_group_config_t& config, Group* communicator)
       eager_(std::min(config.eager, kMostAhead / (std::size_t{rules_.slots()} * config.ranks))), slots_(rules_.slots()),
       communicator_(communicator), kept_(communicator ? config.ranks : 0), exchanges_(rules_.slots()) {
     const bool asks = config.within_latency && config.latency && config.ranks > 2;
-    if (asks && !communicator) ask_at_ = config.hosts_after;
+    const bool fits = sizeof own_key_ * config.ranks <= std::max(config.small, kMostKeys);
+    if (asks && fits && !communicator) ask_at_ = config.hosts_after;
 }
 
 Group::~Group() {

@@ -86,7 +86,7 @@ struct KeptBlock {
 // The first member is what the program sees of it (mp_collect.h).
 struct GroupOperation {
     static constexpr std::size_t kOwn = 192; // bytes of work that need no memory of the pool
-    static constexpr unsigned kMostTakes = 2 * Rounds::kMostMessages + 3;
+    static constexpr unsigned kMostTakes = kHostEdges + 2;
 
     mp_collective_t shown;
     Group* group;

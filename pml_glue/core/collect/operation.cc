@@ -97,9 +97,11 @@ void Group::advance(GroupOperation& operation) {
             action += action->takes;
             break;
         case Action::What::fold:
-            if (block)
-                operation.shown.fold(&operation.shown, operation.work + action->from * block,
-                                     operation.work + action->to * block);
+            if (block && !operation.shown.fold(&operation.shown, operation.work + action->from * block,
+                                               operation.work + action->to * block)) [[unlikely]] {
+                stop_at(action);
+                return lose(wire::kNoMemory); // which lists it
+            }
             ++action;
             break;
         case Action::What::copy:

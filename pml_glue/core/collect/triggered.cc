@@ -157,10 +157,11 @@ void Triggered::advance(GroupOperation& operation) {
         case Action::What::copy:
             if (i < slot.at) break;
             if (slot.posted) return group_.all_.list(operation);
-            if (action.what == Action::What::fold)
-                operation.shown.fold(&operation.shown, operation.work + action.from * block,
-                                     operation.work + action.to * block);
-            else
+            if (action.what == Action::What::fold &&
+                !operation.shown.fold(&operation.shown, operation.work + action.from * block,
+                                      operation.work + action.to * block))
+                return group_.lose(wire::kNoMemory); // which lists it
+            if (action.what == Action::What::copy)
                 std::memcpy(operation.work + action.to * block, operation.work + action.from * block,
                             action.count * block);
             break;

@@ -3,13 +3,14 @@
 //
 // A plan works on memory of its own, counted in blocks of equal size. Its actions are
 // done in their order: a put sends the results of earlier takes and folds. A part may
-// come at any time before its take, since every take of a plan has a place of its own.
+// come at any time before its take. So every take of a plan has a place of its own, or
+// its part is made of what the rank has put from that place before.
 //
 // The circle of edges: out-edge k leads to rank + 2^k, in-edge k comes from rank - 2^k (modulo the ranks), for
-// 2^k < ranks. The trees of all roots use only these. In a tree of relative ranks q = rank - root the parent of q is q
-// without its lowest bit, so a subtree is a run of relative ranks. Barriers (dissemination) and all-gathers (Bruck,
-// mirrored) use the same ones, or those of rounds of several messages (rounds.h), one after the other. Halving
-// (recursive doubling) pairs ranks otherwise.
+// 2^k < ranks. The trees of all roots use only these; by hosts there are others (hosts.h). In a tree of relative ranks
+// q = rank - root the parent of q is q without its lowest bit, so a subtree is a run of relative ranks. Barriers
+// (dissemination) and all-gathers (Bruck, mirrored) use the same ones, or those of rounds of several messages
+// (rounds.h), one after the other. Halving (recursive doubling) pairs ranks otherwise.
 //
 // An all-to-all of small blocks (Bruck) uses the out-edges, too: the block for rank
 // + i goes along edge k for each bit k of i, together with all others of that round.
@@ -72,7 +73,7 @@ struct Action {
         adapter, // the first of all: core/collect/triggered.h does the steps behind it
     };
     What what{};
-    std::uint8_t edge = 0;  // names the take, below kEdges; the same at both sides, once per rank and plan
+    std::uint8_t edge = 0;  // names the take, below kEdges; the same at both sides, once per rank that takes and plan
     std::uint8_t takes = 0; // of a take: how many there are from here on, with nothing between
     std::uint32_t partner = 0;
     std::uint32_t from = 0, to = 0, count = 0;
