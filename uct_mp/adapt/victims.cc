@@ -1,6 +1,7 @@
 #include "uct_mp/adapt/victims.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 
@@ -17,7 +18,8 @@ constexpr std::uint16_t kMostTorn = 7;          // lru_m counts no further
 
 } // namespace
 
-Victims::Victims(VictimPolicy policy, unsigned places) : policy_(policy), places_(std::max<std::size_t>(places, 1)) {
+Victims::Victims(VictimPolicy policy, unsigned places) : policy_(policy), places_(places) {
+    assert(places > 0);
     static_assert(std::size(kHalfLives) == kCounts);
     static_assert(kExperts <= 8, "Peer::held");
 }
@@ -68,7 +70,6 @@ void Victims::used(Key peer) {
     ++now_;
     if (policy_ == VictimPolicy::leader) {
         for (unsigned i = 0; i < kCounts; ++i) entry.second.count[i] = static_cast<float>(halved(i, entry.second) + 1);
-        entry.second.at = now_;
         entry.second.credit = credit_ + price(entry.second);
         for (unsigned e = 0; e < kExperts; ++e) hold(static_cast<Expert>(e), entry);
     }
@@ -85,18 +86,15 @@ std::size_t Victims::choose(std::span<const Key> idle) {
     }
     const Peer never;
     std::size_t victim = 0;
-    double least[3] = {};
+    std::array<double, 3> least{};
     for (std::size_t i = 0; i < idle.size(); ++i) {
         const auto found = peers_.find(idle[i]);
         const Peer& peer = found == peers_.end() ? never : found->second;
         const double at = static_cast<double>(peer.at);
-        double rank[3] = {0, at, at}; // compared one after the other
+        std::array<double, 3> rank{0, at, at}; // compared one after the other
         if (policy_ == VictimPolicy::lru_m) rank[0] = peer.torn;
         if (policy_ == VictimPolicy::leader) rank[0] = peer.held >> leader_ & 1, rank[1] = worth(leader_, peer);
-        if (i == 0 || std::ranges::lexicographical_compare(rank, least)) {
-            std::ranges::copy(rank, least);
-            victim = i;
-        }
+        if (i == 0 || rank < least) least = rank, victim = i;
     }
     return victim;
 }
