@@ -9,12 +9,9 @@ namespace {
 
 auto find(auto& choices, std::uint32_t id) { return std::ranges::lower_bound(choices, id, {}, &Choice::id); }
 
-// The heaviest first, and only those that have sent.
+// The heaviest first; equal counts have a fixed order.
 std::vector<Source> by_weight(std::span<const Source> sources) {
-    std::vector<Source> sorted;
-    for (const Source& source : sources)
-        if (source.count > 0) sorted.push_back(source);
-    // Equal counts have a fixed order.
+    std::vector<Source> sorted(sources.begin(), sources.end());
     std::ranges::sort(sorted, {}, [](const Source& source) { return std::pair(-source.count, source.id); });
     return sorted;
 }

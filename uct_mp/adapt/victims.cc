@@ -1,9 +1,9 @@
 #include "uct_mp/adapt/victims.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cmath>
+#include <utility>
 
 namespace ucx_mp::adapt {
 
@@ -55,11 +55,8 @@ void Victims::hold(Expert expert, Entry& entry) {
     std::vector<Entry*>& held = held_[expert];
     if (held.size() < places_) return held.push_back(&entry);
     // Uses of connections of equal worth are equally good: the older one goes.
-    const auto less = [&](const Entry* a, const Entry* b) {
-        const double x = worth(expert, a->second), y = worth(expert, b->second);
-        return x != y ? x < y : a->second.at < b->second.at;
-    };
-    const auto out = std::ranges::min_element(held, less);
+    const auto out = std::ranges::min_element(
+        held, {}, [&](const Entry* one) { return std::pair(worth(expert, one->second), one->second.at); });
     if (expert == recent) credit_ = (*out)->second.credit;
     (*out)->second.held &= static_cast<std::uint8_t>(~bit);
     *out = &entry;
@@ -77,6 +74,19 @@ void Victims::used(Key peer) {
     if (peers_.size() > 8 * places_ + 4096) forget_some();
 }
 
+Victims::Rank Victims::rank(const Peer& peer) const {
+    const auto at = static_cast<double>(peer.at);
+    switch (policy_) {
+    case VictimPolicy::lru:
+        return {at};
+    case VictimPolicy::lru_m:
+        return {static_cast<double>(peer.torn), at};
+    case VictimPolicy::leader:
+        return {static_cast<double>(peer.held >> leader_ & 1), worth(leader_, peer), at};
+    }
+    __builtin_unreachable();
+}
+
 std::size_t Victims::choose(std::span<const Key> idle) {
     assert(!idle.empty());
     if (policy_ == VictimPolicy::leader) {
@@ -86,15 +96,11 @@ std::size_t Victims::choose(std::span<const Key> idle) {
     }
     const Peer never;
     std::size_t victim = 0;
-    std::array<double, 3> least{};
+    Rank least{};
     for (std::size_t i = 0; i < idle.size(); ++i) {
         const auto found = peers_.find(idle[i]);
-        const Peer& peer = found == peers_.end() ? never : found->second;
-        const double at = static_cast<double>(peer.at);
-        std::array<double, 3> rank{0, at, at}; // compared one after the other
-        if (policy_ == VictimPolicy::lru_m) rank[0] = peer.torn;
-        if (policy_ == VictimPolicy::leader) rank[0] = peer.held >> leader_ & 1, rank[1] = worth(leader_, peer);
-        if (i == 0 || rank < least) least = rank, victim = i;
+        const Rank mine = rank(found == peers_.end() ? never : found->second);
+        if (i == 0 || mine < least) least = mine, victim = i;
     }
     return victim;
 }

@@ -135,8 +135,8 @@ BOOST_AUTO_TEST_CASE(a_cheap_connection_goes_first) {
             BOOST_TEST(goes({{1, first}, {1, second}, {2, 2010}}, 1, 2) == 1u);
         }
         // Of all it counts a sixteenth: 1600 and 3200 are 1700.
-        BOOST_TEST(goes({{9, 1600}, {9, 3200}, {1, 1690}}, 3, 1) == 1u);
-        BOOST_TEST(goes({{9, 1600}, {9, 3200}, {1, 1710}}, 1, 3) == 3u);
+        BOOST_TEST(goes({{9, 1600}, {9, 3200}, {1, 1698}}, 3, 1) == 1u);
+        BOOST_TEST(goes({{9, 1600}, {9, 3200}, {1, 1702}}, 1, 3) == 3u);
         // Nobody is more than 16 times as dear as the mean, or as cheap: these two are alike.
         BOOST_TEST(goes({{1, 18}, {2, 16.5}}, 1, 2, 300) == 1u);
         BOOST_TEST(goes({{1, 1 / 16.5}, {2, 1 / 18.0}}, 1, 2, 300) == 1u);
