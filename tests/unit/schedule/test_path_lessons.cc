@@ -38,6 +38,9 @@ BOOST_FIXTURE_TEST_CASE(time_per_byte, Two) {
     BOOST_TEST(paths[0].of(kWrite).spent == 1.125);
     for (Nanos now = 200'000; now < 300'000; now += 1000) settle(8192, now, now);
     BOOST_TEST(paths[0].of(kWrite).spent == 1e-6); // not 0: it divides
+    PathTable fast(std::vector<PathSetup>(1, PathSetup{.nominal_rate = 4}));
+    fast.settle({0, kWrite, 8192, 8192, 1000, 1000 + 8192});
+    BOOST_TEST(fast[0].of(kWrite).spent == 0.25 + 0.25 * 0.75);
     PathTable unknown(std::vector<PathSetup>(2));
     unknown.settle({0, kWrite, 8192, 8192, 1000, 9192});
     BOOST_TEST(unknown[0].of(kWrite).spent == 0.0);

@@ -1,0 +1,116 @@
+// What the default policy weighs against what: the edges, worked out by hand.
+#define BOOST_TEST_MODULE schedule_default_costs
+#include <boost/test/unit_test.hpp>
+
+#include "schedule/schedule_fixture.h"
+
+using namespace ucx_mp::schedule;
+using namespace ucx_mp::schedule::test;
+
+namespace {
+
+constexpr Direction kWrite = Direction::write;
+
+std::vector<PathSetup> rails(std::initializer_list<double> rates) { // each has a path
+    std::vector<PathSetup> setup;
+    for (const double rate : rates)
+        setup.push_back({.nominal_rate = rate, .latency = 2000, .rail = static_cast<std::uint8_t>(setup.size())});
+    return setup;
+}
+
+struct Case {
+    std::uint64_t bytes;
+    double descriptor = 0; // ns
+    double open = 0;       // operations under way to all peers
+    MessageKind kind = MessageKind::put;
+    bool shares_markers = false;
+};
+unsigned stripes(const Case& c, const std::vector<PathSetup>& setup = rails({1, 1}),
+                 const std::string& text = "default") {
+    Peer peer(text, setup);
+    (void)peer.scheduler.plan({c.bytes, c.kind, TrafficHint::none, 1000, c.open, c.descriptor, c.shares_markers},
+                              peer.plan);
+    return peer.plan.count;
+}
+
+} // namespace
+
+// 16384 bytes end 8192 ns sooner with two stripes. The second one costs its descriptor and a marker, which are three.
+// Who reads collects it instead, and pays one and a half. With eleven under way one is the last with probability 1/11.
+BOOST_AUTO_TEST_CASE(the_price_of_a_stripe) {
+    BOOST_TEST(stripes({16384, 2730}) == 2u);
+    BOOST_TEST(stripes({16384, 2731}) == 1u);
+    BOOST_TEST(stripes({16384, 5461, 0, MessageKind::get}) == 2u);
+    BOOST_TEST(stripes({16384, 5462, 0, MessageKind::get}) == 1u);
+    BOOST_TEST(stripes({16384, 8191, 0, MessageKind::put, true}) == 2u); // a marker is due there anyway
+    BOOST_TEST(stripes({16384, 8193, 0, MessageKind::put, true}) == 1u);
+    BOOST_TEST(stripes({16384, 248, 11}) == 2u);
+    BOOST_TEST(stripes({16384, 249, 11}) == 1u);
+    // It costs what the user says, at least.
+    BOOST_TEST(stripes({16384}, rails({1, 1}), "default:descriptor_cost=8191ns") == 2u);
+    BOOST_TEST(stripes({16384}, rails({1, 1}), "default:descriptor_cost=8193ns") == 1u);
+}
+
+// A fifth of the message for the slower rail: min_stripe, and half of that below the threshold.
+BOOST_AUTO_TEST_CASE(the_least_stripe) {
+    BOOST_TEST(stripes({20480}, rails({1, 0.25})) == 2u);
+    BOOST_TEST(stripes({20416}, rails({1, 0.25})) == 1u);
+    BOOST_TEST(stripes({10240}, rails({1, 0.25})) == 2u);
+    BOOST_TEST(stripes({10176}, rails({1, 0.25})) == 1u);
+    BOOST_TEST(stripes({16384}, rails({1, 0.25})) == 1u); // from here on it is min_stripe
+    BOOST_TEST(stripes({16383}, rails({1, 0.25})) == 2u);
+}
+
+// Routes of a port share the risk of a collision: with k of n alike it is 1.5 x scatter x bytes / rate / k. Nothing is
+// known of them, so the scatter is 0.5; 65536 bytes take 32768 ns. A further route costs half a descriptor.
+BOOST_AUTO_TEST_CASE(the_price_of_a_route) {
+    const std::vector<PathSetup> four(4, PathSetup{.nominal_rate = 2, .latency = 2000, .rail = 0, .rail_rate = 2});
+    const double risk = 1.5 * 0.5 * 32768;
+    const double saved[] = {risk / 2, risk / 6, risk / 12}; // by the second, third and fourth
+    for (unsigned k = 0; k < 3; ++k) {
+        BOOST_TEST(stripes({65536, 2 * saved[k] - 1}, four) == k + 2);
+        BOOST_TEST(stripes({65536, 2 * saved[k] + 1}, four) == k + 1);
+    }
+}
+
+// A lane lasts for 32 messages, or for the bytes that the slowest path sends in 1 us: with 2 bytes/ns 62 of them are
+// one of the 32, in a power of two.
+BOOST_AUTO_TEST_CASE(units_of_a_lane) {
+    const auto left_after = [](const std::string& text, const std::vector<PathSetup>& setup, std::uint64_t size) {
+        Peer peer(text, setup);
+        (void)peer.scheduler.place(kWrite, size);
+        return peer.scheduler.current(kWrite).lane.left;
+    };
+    BOOST_TEST(left_after("default", rails({4, 2}), 63) == 31);
+    BOOST_TEST(left_after("default", rails({4, 2}), 64) == 30);
+    BOOST_TEST(left_after("default", rails({2, 4}), 640) == 21);
+    BOOST_TEST(left_after("default", rails({0, 0}), 31) == 31); // 1 byte/ns, if nobody knows
+    BOOST_TEST(left_after("default", rails({0, 0}), 32) == 30);
+    BOOST_TEST(left_after("default", rails({0, 4}), 127) == 31);
+    BOOST_TEST(left_after("default", rails({0, 4}), 128) == 30);
+    BOOST_TEST(left_after("window_rr:window=32", rails({1, 1}), 1 << 30) == 31);
+    Peer peer("default", rails({4, 2}));
+    const PathIndex path = peer.scheduler.place(kWrite, 0);
+    peer.scheduler.place_rest(path, kWrite, 640);
+    BOOST_TEST(peer.scheduler.current(kWrite).lane.left == 21);
+}
+
+// It is left for a path that is better by more than 1 us: what waits there, or how long the last messages took beyond
+// the least, as far as that is not forgotten (20 ms).
+BOOST_AUTO_TEST_CASE(when_a_lane_is_left) {
+    for (const auto& [bytes, path] : {std::pair(1000u, 0u), {1001u, 1u}}) {
+        Peer peer("default", rails({1, 1}));
+        peer.scheduler.place_on(0, kWrite, bytes);
+        BOOST_TEST(unsigned{peer.scheduler.place(kWrite, 8)} == path);
+    }
+    // One of 22 us: an eighth of 20 us more is believed, and a 1024th that it is the route's.
+    const double base = 2000 + 20'000.0 / 1024, excess = 4500 - base;
+    const double forgotten = 20e6 * (1 - (3000 - base) / excess); // ns until it is 1 us
+    for (const int off : {-20'000, 20'000}) {
+        Peer peer("default", rails({1, 1}));
+        peer.small_done(0, 1'000'000, 1'022'000);
+        const Nanos now = 1'022'000 + static_cast<Nanos>(forgotten + off);
+        peer.small_done(1, now - 2000, now);
+        BOOST_TEST(peer.scheduler.place(kWrite, 8) == (off < 0 ? 1 : 0), off);
+    }
+}
