@@ -2,6 +2,8 @@
 #define BOOST_TEST_MODULE schedule_default_costs
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+
 #include "schedule/schedule_fixture.h"
 
 using namespace ucx_mp::schedule;
@@ -42,7 +44,7 @@ BOOST_AUTO_TEST_CASE(the_price_of_a_stripe) {
     BOOST_TEST(stripes({16384, 2731}) == 1u);
     BOOST_TEST(stripes({16384, 5461, 0, MessageKind::get}) == 2u);
     BOOST_TEST(stripes({16384, 5462, 0, MessageKind::get}) == 1u);
-    BOOST_TEST(stripes({16384, 8191, 0, MessageKind::put, true}) == 2u); // a marker is due there anyway
+    BOOST_TEST(stripes({16384, 8191.9, 0, MessageKind::put, true}) == 2u); // a marker is due there anyway
     BOOST_TEST(stripes({16384, 8193, 0, MessageKind::put, true}) == 1u);
     BOOST_TEST(stripes({16384, 248, 11}) == 2u);
     BOOST_TEST(stripes({16384, 249, 11}) == 1u);
@@ -113,4 +115,89 @@ BOOST_AUTO_TEST_CASE(when_a_lane_is_left) {
         peer.small_done(1, now - 2000, now);
         BOOST_TEST(peer.scheduler.place(kWrite, 8) == (off < 0 ? 1 : 0), off);
     }
+}
+
+// Nothing is looked for where the lane gives what its link can.
+BOOST_AUTO_TEST_CASE(a_good_lane_is_kept) {
+    Peer peer("default", rails({1, 1}));
+    for (Nanos now = 100'000'000; now < 101'000'000; now += 10'000) {
+        const PathIndex path = peer.scheduler.place(kWrite, 6000);
+        BOOST_TEST(path == 0);
+        peer.small_done(path, now, now + 2000 + 6000, 6000);
+    }
+}
+
+// What a message itself takes counts as well: 4096 bytes need 4 us less over the faster link.
+BOOST_AUTO_TEST_CASE(a_faster_link_for_longer_messages) {
+    for (const std::uint64_t size : {64u, 4096u}) {
+        Peer peer("default", rails({0.5, 1}));
+        BOOST_TEST(peer.scheduler.place(kWrite, size) == 0);
+        peer.small_done(0, 1000, 1000 + 2000 + 2 * size, size);
+        peer.scheduler.set_spare(0); // the lane ends
+        BOOST_TEST(peer.scheduler.place(kWrite, size) == (size < 4096 ? 0 : 1), size);
+    }
+}
+
+// Of ports that are alike, a message that goes whole takes that of the lane.
+BOOST_AUTO_TEST_CASE(whole_messages_take_the_rail_of_the_lane) {
+    for (unsigned seed = 0; seed < 2; ++seed) {
+        Peer peer("default:descriptor_cost=1ms", rails({1, 1}), seed);
+        (void)peer.put(65536);
+        BOOST_TEST(peer.plan.count == 1u);
+        BOOST_TEST(peer.plan.stripes[0].path == seed);
+    }
+}
+
+// Within a node a port gives what its messages show, whatever its link does: stripes save less than they cost.
+BOOST_AUTO_TEST_CASE(a_port_is_as_fast_as_its_fastest_route) {
+    std::vector<PathSetup> setup = rails({1, 1});
+    for (PathSetup& path : setup) path.rail_rate = 1;
+    Peer peer("default", setup);
+    Nanos now = 1000;
+    for (int i = 0; i < 20; ++i, now += 10'000) {
+        (void)peer.put(262144, TrafficHint::none, now);
+        for (unsigned k = 0; k < peer.plan.count; ++k) peer.done(k, now, now + 300);
+    }
+    (void)peer.scheduler.plan({262144, MessageKind::put, TrafficHint::none, now, 0, 500}, peer.plan);
+    BOOST_TEST(peer.plan.count == 1u);
+}
+
+// A slow rail that is in use anyway is not tried.
+BOOST_AUTO_TEST_CASE(only_tries_are_remembered) {
+    Commons commons;
+    Peer peer("default", rails({1, 1}), 0, &commons);
+    Nanos now = 1000;
+    for (int i = 0; i < 8; ++i) {
+        BOOST_REQUIRE(peer.put(262144, TrafficHint::none, now) == Outcome::stripes);
+        BOOST_TEST(peer.plan.count == 2u);
+        Nanos end = now;
+        for (unsigned k = 0; k < peer.plan.count; ++k) {
+            const Stripe& stripe = peer.plan.stripes[k];
+            const Nanos done = now + 2000 + stripe.length * (stripe.path == 1 ? 4 : 1);
+            peer.done(k, now, done);
+            end = std::max(end, done);
+        }
+        now = end + 10'000;
+    }
+    BOOST_TEST(peer.path(1).of(kWrite).relative < 0.5);
+    BOOST_TEST(commons.tried_at == 0u);
+}
+
+// A lane without an alternative lasts until a path comes or goes, and one in seven of its operations is measured.
+BOOST_AUTO_TEST_CASE(where_there_is_no_choice) {
+    Peer peer("default", rails({1, 1}));
+    (void)peer.scheduler.place(kWrite, 8);
+    BOOST_TEST(!peer.scheduler.current(kWrite).is_fixed());
+    BOOST_TEST(peer.scheduler.current(kWrite).teaches());
+    BOOST_TEST(peer.scheduler.current(kWrite).teaches());
+    peer.scheduler.set_state(0, PathState::down);
+    BOOST_TEST(peer.scheduler.place(kWrite, 8) == 1);
+    Scheduler::Current& only = peer.scheduler.current(kWrite);
+    BOOST_TEST(only.is_fixed());
+    std::string taught;
+    for (unsigned i = 0; i < 15; ++i) taught += only.teaches() ? 'x' : '.';
+    BOOST_TEST(taught == "x......x......x");
+    peer.scheduler.set_state(0, PathState::up);
+    (void)peer.scheduler.place(kWrite, 8);
+    BOOST_TEST(!peer.scheduler.current(kWrite).is_fixed());
 }

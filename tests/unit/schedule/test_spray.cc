@@ -316,3 +316,9 @@ BOOST_AUTO_TEST_CASE(no_crumbs) {
     BOOST_TEST(lengths(64000 + 4095) == Lengths({64000 + 4095}), boost::test_tools::per_element());
     BOOST_TEST(lengths(64000 + 4096) == Lengths({64000, 4096}), boost::test_tools::per_element());
 }
+
+BOOST_AUTO_TEST_CASE(chunks_are_whole_alignments) {
+    Peer peer("spray:chunk_time=50us", equal_paths(2));
+    Transfer transfer{kMiB};
+    BOOST_TEST(drain(peer, transfer, 1).at(0).length == 49984u); // 781.25 of them
+}
