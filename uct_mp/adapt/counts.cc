@@ -9,7 +9,6 @@ namespace {
 
 std::vector<Counts::Entry> sum(const std::vector<Counts::Entry>& a, const std::vector<Counts::Entry>& b) {
     std::vector<Counts::Entry> both;
-    both.reserve(a.size() + b.size());
     auto i = a.begin(), j = b.begin();
     while (i != a.end() || j != b.end()) {
         if (j == b.end() || (i != a.end() && i->id < j->id)) {
