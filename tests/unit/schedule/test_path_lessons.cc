@@ -179,3 +179,65 @@ BOOST_AUTO_TEST_CASE(ports_that_other_peers_know) {
     BOOST_TEST(paths[2].of(kWrite).relative == 1.0); // nobody knows it
     BOOST_TEST(paths[1].of(kRead).relative == 1.0);
 }
+
+// A quarter of the time of a delivery is service, however long the latency; a millionth of a rate is a thousandth.
+BOOST_AUTO_TEST_CASE(least_service_and_least_rate) {
+    PathTable paths(std::vector<PathSetup>(2, PathSetup{.nominal_rate = 20, .latency = 2000}));
+    paths.settle({0, kWrite, 8192, 8192, 1000, 1000 + 2400});
+    BOOST_TEST(paths[0].of(kWrite).rate == 8192 / 600.0);
+    Two two;
+    for (Nanos now = 20'000'000'000; now < 200'000'000'000; now += 20'000'000'000) {
+        two.settle(8192, now - 8'192'000'000, now, 1);
+        two.settle(8192, now - 10'192, now, 0);
+    }
+    BOOST_TEST(two.paths[1].of(kWrite).relative == 1e-3);
+}
+
+// All that a path has shown of its route goes to another one of the same route.
+BOOST_AUTO_TEST_CASE(each_number_is_inherited) {
+    PathTable paths(std::vector<PathSetup>(3, PathSetup{.nominal_rate = 1, .latency = 2000}));
+    paths.settle({0, kWrite, 8192, 8192, 1'000'000, 1'000'000 + 2000 + 8192});
+    paths.settle({1, kWrite, 8192, 8192, 1'000'000, 1'000'000 + 2000 + 32768});
+    const Account &known = paths[1].of(kWrite), &account = paths[2].of(kWrite);
+    BOOST_TEST(known.relative < 1.0);
+    paths.inherit(2, 1);
+    BOOST_TEST(account.sampled_at == known.sampled_at);
+    BOOST_TEST(account.rate == known.rate);
+    BOOST_TEST(account.rate_before == known.rate);
+    BOOST_TEST(account.spent == known.spent);
+    BOOST_TEST(account.relative == known.relative);
+    BOOST_TEST(account.standing.mean() == known.standing.mean());
+    BOOST_TEST(account.standing.known());
+    BOOST_TEST(account.last_done == 0u); // that was on the other one
+}
+
+// What was owed is forgotten at each change, what was learned only when it is down.
+BOOST_FIXTURE_TEST_CASE(what_a_state_ends, Two) {
+    settle(8, 1000, 1000 + 2800);
+    settle(8192, 10'000, 20'192);
+    for (const PathState state : {PathState::suspect, PathState::up}) {
+        paths[0].carry = 5;
+        paths.set_state(0, state);
+        BOOST_TEST(paths[0].carry == 0.0);
+        BOOST_TEST(paths[0].latency == 2100.0);
+        BOOST_TEST(paths[0].of(kWrite).last_done == 20'192u);
+    }
+    paths.set_state(0, PathState::down);
+    BOOST_TEST(paths[0].latency == paths[0].base_latency);
+    BOOST_TEST(paths[0].of(kWrite).last_done == 0u);
+    paths.set_state(0, PathState::recovering);
+    paths.place(0, kRead, 100); // a ping
+    paths.set_state(0, PathState::up);
+    BOOST_TEST(paths[0].of(kRead).in_flight == 0u);
+}
+
+// There are so many rails; further ones share them.
+BOOST_AUTO_TEST_CASE(rails_beyond_the_last) {
+    PathTable paths(std::vector<PathSetup>(1, PathSetup{.rail = kMaxRails + 1, .rail_rate = 3}));
+    BOOST_TEST(paths[0].rail == 1u);
+    BOOST_TEST(paths.rail_rate(1) == 3.0);
+    paths.set_rail_rate(kMaxRails + 1, 4);
+    BOOST_TEST(paths.rail_rate(1) == 4.0);
+    paths.set_rail(0, kMaxRails + 2);
+    BOOST_TEST(paths[0].rail == 2u);
+}
