@@ -246,6 +246,10 @@ BOOST_AUTO_TEST_CASE(bss_may_explore_with_each_message) {
     BOOST_REQUIRE(light.plan.count == 2u);
     BOOST_TEST(light.plan.stripes[1].path == 2);
     BOOST_TEST(light.plan.stripes[1].length == 4480u);
+    Peer half("bss:n_batch=2,explore=1,stripe_threshold=8K", weighted_paths({1, 1, 0.001}));
+    (void)half.put(8192); // no more than half, or the best one had too little
+    BOOST_REQUIRE(half.plan.count == 2u);
+    BOOST_TEST(half.plan.stripes[0].length == 4096u);
     Peer never("bss:n_batch=2,explore=0", equal_paths(4));
     for (unsigned i = 0; i < 64; ++i) {
         (void)never.put(kMiB);
