@@ -88,8 +88,10 @@ BOOST_AUTO_TEST_CASE(units_of_a_lane) {
     BOOST_TEST(left_after("default", rails({2, 4}), 640) == 21);
     BOOST_TEST(left_after("default", rails({0, 0}), 31) == 31); // 1 byte/ns, if nobody knows
     BOOST_TEST(left_after("default", rails({0, 0}), 32) == 30);
-    BOOST_TEST(left_after("default", rails({0, 4}), 127) == 31);
-    BOOST_TEST(left_after("default", rails({0, 4}), 128) == 30);
+    for (const auto& one_known : {rails({0, 4}), rails({4, 0})}) {
+        BOOST_TEST(left_after("default", one_known, 127) == 31);
+        BOOST_TEST(left_after("default", one_known, 128) == 30);
+    }
     BOOST_TEST(left_after("window_rr:window=32", rails({1, 1}), 1 << 30) == 31);
     Peer peer("default", rails({4, 2}));
     const PathIndex path = peer.scheduler.place(kWrite, 0);
@@ -200,4 +202,14 @@ BOOST_AUTO_TEST_CASE(where_there_is_no_choice) {
     peer.scheduler.set_state(0, PathState::up);
     (void)peer.scheduler.place(kWrite, 8);
     BOOST_TEST(!peer.scheduler.current(kWrite).is_fixed());
+}
+
+// A message that took more than twice the least latency, and the slack, ends it. The least one has risen to 2002 ns.
+BOOST_AUTO_TEST_CASE(a_late_message_ends_the_lane) {
+    for (const auto& [slack, left] : {std::pair(44, 31), {43, 0}}) {
+        Peer peer("default:lane_slack=" + std::to_string(slack), rails({1, 1}));
+        BOOST_TEST(peer.scheduler.place(kWrite, 0) == 0);
+        peer.small_done(0, 10'000, 14'048);
+        BOOST_TEST(peer.scheduler.current(kWrite).lane.left == left);
+    }
 }

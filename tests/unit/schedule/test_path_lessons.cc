@@ -241,3 +241,22 @@ BOOST_AUTO_TEST_CASE(rails_beyond_the_last) {
     paths.set_rail(0, kMaxRails + 2);
     BOOST_TEST(paths[0].rail == 2u);
 }
+
+// A path that was alone lately is compared with the samples to other peers, but not while it is known beside its own.
+BOOST_AUTO_TEST_CASE(alone_after_it_was_beside_others) {
+    for (const auto& [later, alone] : {std::pair(Nanos{5'000'000}, false), {Nanos{50'000'000}, true}}) {
+        Commons commons;
+        const std::vector<PathSetup> setup(2, PathSetup{.nominal_rate = 1, .latency = 2000});
+        PathTable peer(setup, &commons), other(setup, &commons);
+        const auto sample = [](PathTable& paths, PathIndex path, Nanos done) {
+            paths.settle({path, kWrite, 32768, 32768, done - 2000 - 32768, done});
+        };
+        constexpr Nanos kFirst = 1'000'000;
+        for (const PathIndex path : {0, 1}) sample(peer, path, kFirst);
+        BOOST_TEST(peer[1].of(kWrite).standing.known());
+        BOOST_TEST(!peer[1].of(kWrite).standing.alone());
+        sample(other, 0, kFirst + later);
+        sample(peer, 1, kFirst + later + 1000);
+        BOOST_TEST(peer[1].of(kWrite).standing.alone() == alone);
+    }
+}
