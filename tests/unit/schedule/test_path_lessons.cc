@@ -236,8 +236,8 @@ BOOST_AUTO_TEST_CASE(rails_beyond_the_last) {
     PathTable paths(std::vector<PathSetup>(1, PathSetup{.rail = kMaxRails + 1, .rail_rate = 3}));
     BOOST_TEST(paths[0].rail == 1u);
     BOOST_TEST(paths.rail_rate(1) == 3.0);
-    paths.set_rail_rate(kMaxRails + 1, 4);
-    BOOST_TEST(paths.rail_rate(1) == 4.0);
+    paths.set_rail_rate(kMaxRails + 2, 4);
+    BOOST_TEST(paths.rail_rate(2) == 4.0);
     paths.set_rail(0, kMaxRails + 2);
     BOOST_TEST(paths[0].rail == 2u);
 }
