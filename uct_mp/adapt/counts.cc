@@ -9,7 +9,6 @@ namespace {
 
 std::vector<Counts::Entry> sum(const std::vector<Counts::Entry>& a, const std::vector<Counts::Entry>& b) {
     std::vector<Counts::Entry> both;
-    both.reserve(a.size() + b.size());
     auto i = a.begin(), j = b.begin();
     while (i != a.end() || j != b.end()) {
         if (j == b.end() || (i != a.end() && i->id < j->id)) {
@@ -51,7 +50,7 @@ std::vector<Source> Counts::since(Nanos begin) const {
     Nanos end = end_;
     for (std::size_t i = slices_.size(); i-- > 0; end = slices_[i].begin) {
         const Slice& slice = slices_[i];
-        if (slice.begin < begin && (end <= begin || begin - slice.begin >= end - begin)) break;
+        if (slice.begin < begin && slice.begin + end <= 2 * begin) break;
         for (const Entry& entry : slice.entries) sources.push_back({.id = entry.id, .count = entry.count});
     }
     std::ranges::sort(sources, {}, &Source::id);

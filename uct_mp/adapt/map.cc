@@ -1,6 +1,7 @@
 #include "uct_mp/adapt/map.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ucx_mp::adapt {
 
@@ -8,14 +9,10 @@ namespace {
 
 auto find(auto& choices, std::uint32_t id) { return std::ranges::lower_bound(choices, id, {}, &Choice::id); }
 
-// The heaviest first, and only those that have sent.
+// The heaviest first; equal counts have a fixed order.
 std::vector<Source> by_weight(std::span<const Source> sources) {
-    std::vector<Source> sorted;
-    for (const Source& source : sources)
-        if (source.count > 0) sorted.push_back(source);
-    std::ranges::sort(sorted, [](const Source& a, const Source& b) {
-        return a.count != b.count ? a.count > b.count : a.id < b.id; // equal counts have a fixed order
-    });
+    std::vector<Source> sorted(sources.begin(), sources.end());
+    std::ranges::sort(sorted, {}, [](const Source& source) { return std::pair(-source.count, source.id); });
     return sorted;
 }
 

@@ -28,7 +28,7 @@ struct Limits {
 struct Tuning {
     Costs costs;
     Limits limits;
-    double least_gain = 25;                // [gamma] ns a message: another map must save as much
+    double least_gain = 25;                // [gamma] ns a message: another map must save more
     Nanos interval = 1'000'000'000;        // [u] between two looks; the longest
     Nanos min_interval = 16'000'000;       // while the pattern changes
     static constexpr unsigned kSlices = 8; // of an interval: the resolution of time windows

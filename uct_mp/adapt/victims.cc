@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <utility>
 
 namespace ucx_mp::adapt {
 
@@ -17,7 +18,8 @@ constexpr std::uint16_t kMostTorn = 7;          // lru_m counts no further
 
 } // namespace
 
-Victims::Victims(VictimPolicy policy, unsigned places) : policy_(policy), places_(std::max<std::size_t>(places, 1)) {
+Victims::Victims(VictimPolicy policy, unsigned places) : policy_(policy), places_(places) {
+    assert(places > 0);
     static_assert(std::size(kHalfLives) == kCounts);
     static_assert(kExperts <= 8, "Peer::held");
 }
@@ -53,11 +55,8 @@ void Victims::hold(Expert expert, Entry& entry) {
     std::vector<Entry*>& held = held_[expert];
     if (held.size() < places_) return held.push_back(&entry);
     // Uses of connections of equal worth are equally good: the older one goes.
-    const auto less = [&](const Entry* a, const Entry* b) {
-        const double x = worth(expert, a->second), y = worth(expert, b->second);
-        return x != y ? x < y : a->second.at < b->second.at;
-    };
-    const auto out = std::ranges::min_element(held, less);
+    const auto out = std::ranges::min_element(
+        held, {}, [&](const Entry* one) { return std::pair(worth(expert, one->second), one->second.at); });
     if (expert == recent) credit_ = (*out)->second.credit;
     (*out)->second.held &= static_cast<std::uint8_t>(~bit);
     *out = &entry;
@@ -68,12 +67,24 @@ void Victims::used(Key peer) {
     ++now_;
     if (policy_ == VictimPolicy::leader) {
         for (unsigned i = 0; i < kCounts; ++i) entry.second.count[i] = static_cast<float>(halved(i, entry.second) + 1);
-        entry.second.at = now_;
         entry.second.credit = credit_ + price(entry.second);
         for (unsigned e = 0; e < kExperts; ++e) hold(static_cast<Expert>(e), entry);
     }
     entry.second.at = now_;
     if (peers_.size() > 8 * places_ + 4096) forget_some();
+}
+
+Victims::Rank Victims::rank(const Peer& peer) const {
+    const auto at = static_cast<double>(peer.at);
+    switch (policy_) {
+    case VictimPolicy::lru:
+        return {at};
+    case VictimPolicy::lru_m:
+        return {static_cast<double>(peer.torn), at};
+    case VictimPolicy::leader:
+        return {static_cast<double>(peer.held >> leader_ & 1), worth(leader_, peer), at};
+    }
+    __builtin_unreachable();
 }
 
 std::size_t Victims::choose(std::span<const Key> idle) {
@@ -85,18 +96,11 @@ std::size_t Victims::choose(std::span<const Key> idle) {
     }
     const Peer never;
     std::size_t victim = 0;
-    double least[3] = {};
+    Rank least{};
     for (std::size_t i = 0; i < idle.size(); ++i) {
         const auto found = peers_.find(idle[i]);
-        const Peer& peer = found == peers_.end() ? never : found->second;
-        const double at = static_cast<double>(peer.at);
-        double rank[3] = {0, at, at}; // compared one after the other
-        if (policy_ == VictimPolicy::lru_m) rank[0] = peer.torn;
-        if (policy_ == VictimPolicy::leader) rank[0] = peer.held >> leader_ & 1, rank[1] = worth(leader_, peer);
-        if (i == 0 || std::ranges::lexicographical_compare(rank, least)) {
-            std::ranges::copy(rank, least);
-            victim = i;
-        }
+        const Rank mine = rank(found == peers_.end() ? never : found->second);
+        if (i == 0 || mine < least) least = mine, victim = i;
     }
     return victim;
 }

@@ -19,6 +19,7 @@
 // Pure: no clock, no I/O. Threads: one at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -60,7 +61,9 @@ private:
         std::uint16_t torn = 0;
     };
     using Entry = std::pair<const Key, Peer>;
+    using Rank = std::array<double, 3>; // compared one number after the other; the least goes
 
+    [[nodiscard]] Rank rank(const Peer& peer) const;
     [[nodiscard]] double worth(Expert expert, const Peer& peer) const; // the peer of the least worth goes
     [[nodiscard]] double price(const Peer& peer) const;                // of a connection; 1: as others
     [[nodiscard]] double halved(unsigned count, const Peer& peer) const;

@@ -33,7 +33,7 @@ Windows::Candidate Windows::try_window(Nanos begin, const Mapping& present,
     // Sums in another order differ by rounding: that is no gain.
     constexpr double kRounding = 1e-9;
     const double kept = value(present, sources, tuning_.costs, tuning_.limits), more = found.map.gain - kept;
-    if (messages > 0 && more > kRounding * std::abs(kept)) found.gain = more / messages;
+    if (more > kRounding * std::abs(kept)) found.gain = more / messages; // more than nothing: there are messages
     return found;
 }
 
@@ -57,7 +57,7 @@ Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::ui
     }
     const Nanos least = 2 * (interval_ / Tuning::kSlices);
     const Nanos half = std::max((end_ - begin_) / 2, least);
-    const Nanos short_begin = now - begin_ > half ? now - half : begin_;
+    const Nanos short_begin = now - std::min(half, now - begin_);
     Candidate shrunk = try_window(short_begin, present, refusing);
     verdict.shrunk_gain = shrunk.gain;
     end_ = now;

@@ -122,6 +122,29 @@ BOOST_AUTO_TEST_CASE(cold_rings_cost_less) {
     BOOST_TEST(find_map(all, kPaper, Limits{}).choices.size() == 4u);
 }
 
+// A ring with an eighth of the busiest one's messages is looked at each time, one with less each 8th time.
+BOOST_AUTO_TEST_CASE(an_eighth_is_not_cold) {
+    Limits limits = kRings;
+    limits.cold_every = 8;
+    const double ring = kPaper.ring - kPaper.credit / 16;
+    Mapping map;
+    for (const std::uint32_t id : {0, 1}) map.set(id, Service::dc_ring);
+    for (const auto& [count, looked] : {std::pair(1001.0, 2.0), {1000.0, 2.0}, {999.0, 1.125}}) {
+        const std::vector<Source> both = sources({8000, count});
+        const double expected = (8000 + count) * ring - 8000 * looked / 2 * kPaper.miss;
+        BOOST_TEST(value(map, both, kPaper, limits) == expected, tools::tolerance(1e-12));
+        BOOST_TEST(find_map(both, kPaper, limits).gain == expected - 20, tools::tolerance(1e-12));
+    }
+}
+
+// Who polls nobody's messages loses nothing.
+BOOST_AUTO_TEST_CASE(silence_costs_nothing) {
+    Mapping map;
+    map.set(3, Service::dc_ring);
+    BOOST_TEST(value(map, {}, kPaper, kRings) == 0.0);
+    BOOST_TEST(value(map, std::vector<Source>{{.id = 3}}, kPaper, kRings) == 0.0);
+}
+
 BOOST_AUTO_TEST_CASE(rc_for_the_heaviest_that_take_it) {
     const Limits limits{.rc = 2, .rings = 0};
     const Costs costs{.rc = 0.15, .make_rc = 10};

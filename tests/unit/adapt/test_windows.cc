@@ -84,6 +84,88 @@ BOOST_AUTO_TEST_CASE(a_gain_is_per_message) {
     BOOST_TEST(verdict.extended_gain == 150 - 10'000 / 8008.0, boost::test_tools::tolerance(1e-9));
 }
 
+// What a peer has already is not charged again: 16 slices of 1000 from each, 10 us for the second one's RC.
+BOOST_AUTO_TEST_CASE(only_new_services_are_charged) {
+    Driver driver(paper());
+    driver.present.set(1, Service::rc);
+    const Windows::Verdict verdict = driver.look([](Nanos) { return from({1, 2}, 1000); });
+    BOOST_TEST(verdict.extended_gain == (8000 * 150 - 10'000) / 16'000.0, boost::test_tools::tolerance(1e-9));
+    BOOST_TEST(verdict.shrunk_gain == (2000 * 150 - 10'000) / 4000.0, boost::test_tools::tolerance(1e-9));
+    BOOST_TEST((verdict.why == Why::extended));
+    // Where nothing is charged both windows save the same: the long one's map is taken.
+    Tuning tuning = paper();
+    tuning.costs.make_rc = 0;
+    Driver same(tuning);
+    same.present.set(1, Service::rc);
+    BOOST_TEST((same.look([](Nanos) { return from({1, 2}, 1000); }).why == Why::extended));
+    BOOST_TEST(same.windows.begin() == 0u);
+}
+
+// As much as is asked for is not enough.
+BOOST_AUTO_TEST_CASE(the_threshold_itself) {
+    for (const double least : {24.0, 25.0}) {
+        Tuning tuning = paper();
+        tuning.costs = {.rc = 50}; // for one half of the messages
+        tuning.least_gain = least;
+        Driver driver(tuning);
+        driver.present.set(1, Service::rc);
+        const Windows::Verdict verdict = driver.look([](Nanos) { return from({1, 2}, 1000); });
+        BOOST_TEST(verdict.extended_gain == 25.0);
+        BOOST_TEST((verdict.why == Why::extended) == (least < 25));
+    }
+}
+
+// Half of the window at the look before: one second of two, then one and a half of three.
+BOOST_AUTO_TEST_CASE(the_short_window_grows_with_the_long_one) {
+    Tuning tuning = paper();
+    tuning.least_gain = 1000; // never
+    Driver driver(tuning);
+    const auto others = [](Nanos end) { return end <= kSecond ? from({1}, 1000) : from({2}, 1000); };
+    BOOST_TEST((driver.look(others).why == Why::first));
+    const double short_of[] = {4000, 8000, 12'000}, all[] = {8000, 16'000, 24'000};
+    for (unsigned i = 0; i < 3; ++i) {
+        const Windows::Verdict verdict = driver.look(others);
+        BOOST_TEST((verdict.why == Why::nothing));
+        BOOST_TEST(verdict.shrunk_gain == 150 - 10'000 / short_of[i], boost::test_tools::tolerance(1e-9));
+        BOOST_TEST(verdict.extended_gain == (150 * all[i] - 10'000) / (8000 + all[i]),
+                   boost::test_tools::tolerance(1e-9));
+    }
+}
+
+// Whoever looks early, or late, has eight slices until the next look. Who does not look is told again.
+BOOST_AUTO_TEST_CASE(eight_slices_until_the_next_look) {
+    Windows windows(paper(), 0);
+    const auto slices = [&] {
+        for (unsigned n = 1;; ++n)
+            if (windows.end_slice(windows.slice_end(), from({1}, 1))) return n;
+    };
+    BOOST_TEST(slices() == 8u);
+    BOOST_TEST(slices() == 8u);
+    for (unsigned i = 0; i < 3; ++i) (void)windows.end_slice(windows.slice_end(), from({1}, 1));
+    (void)windows.look({}, {});
+    BOOST_TEST(slices() == 8u);
+}
+
+// It is the shortest at first, is doubled up to the longest, and that is the bound of both.
+BOOST_AUTO_TEST_CASE(bounds_of_the_interval) {
+    Tuning tuning = paper();
+    tuning.interval = 1600;
+    for (const Nanos shortest : {500u, 1600u, 5000u}) {
+        tuning.min_interval = shortest;
+        Driver driver(tuning);
+        Nanos expected = std::min<Nanos>(shortest, 1600);
+        BOOST_TEST(driver.windows.interval() == expected);
+        BOOST_TEST(driver.windows.slice_end() == expected / 8);
+        const auto steady = [](Nanos) { return from({1}, 10'000); };
+        BOOST_TEST((driver.look(steady).why == Why::first));
+        for (unsigned i = 0; i < 3; ++i) {
+            (void)driver.look(steady);
+            expected = std::min<Nanos>(2 * expected, 1600);
+            BOOST_TEST(driver.windows.interval() == expected);
+        }
+    }
+}
+
 // The short window sees it first, and the old pattern is forgotten.
 BOOST_AUTO_TEST_CASE(a_pattern_that_changes) {
     Tuning tuning = paper();

@@ -100,6 +100,18 @@ BOOST_AUTO_TEST_CASE(path_lost_and_back_keeps_the_sum) {
     BOOST_TEST(peer.weight_sum() == 4.0, tt::tolerance(1e-12));
 }
 
+// Whatever their unit: weights need not be about 1, and may all be 0.
+BOOST_AUTO_TEST_CASE(small_weights) {
+    Peer peer("adaptive", weighted_paths({0.25, 0.125}));
+    peer.scheduler.set_state(1, PathState::down);
+    BOOST_TEST(peer.weight(0) == 0.375);
+    Peer none("adaptive", weighted_paths({0, 0}));
+    (void)none.put(kMiB);
+    for (unsigned k = 0; k < 2; ++k) none.done(k, 10 * kUs, 110 * kUs);
+    BOOST_TEST(none.weight(0) == 0.0);
+    BOOST_TEST(none.weight(1) == 0.0);
+}
+
 BOOST_AUTO_TEST_CASE(a_path_lost_in_a_round_does_not_block_learning) {
     Peer peer("adaptive:alpha=1", equal_paths(3));
     (void)peer.put(kMiB);
@@ -217,6 +229,32 @@ BOOST_AUTO_TEST_CASE(bss_explores_what_it_left) {
         now += 2000 * kUs;
     }
     BOOST_TEST(used == 0b111111u);
+}
+
+// With each message the second of the batch is another one, in turn. However small its weight, it has a stripe that
+// teaches a rate: a tenth more than 4 KiB, rounded.
+BOOST_AUTO_TEST_CASE(bss_may_explore_with_each_message) {
+    Peer peer("bss:n_batch=2,explore=1", equal_paths(4));
+    for (const PathIndex second : {2, 3, 2, 3}) {
+        (void)peer.put(kMiB);
+        BOOST_REQUIRE(peer.plan.count == 2u);
+        BOOST_TEST(peer.plan.stripes[0].path == 0);
+        BOOST_TEST(peer.plan.stripes[1].path == second);
+    }
+    Peer light("bss:n_batch=2,explore=1", weighted_paths({1, 1, 0.001}));
+    (void)light.put(16384);
+    BOOST_REQUIRE(light.plan.count == 2u);
+    BOOST_TEST(light.plan.stripes[1].path == 2);
+    BOOST_TEST(light.plan.stripes[1].length == 4480u);
+    Peer half("bss:n_batch=2,explore=1,stripe_threshold=8K", weighted_paths({1, 1, 0.001}));
+    (void)half.put(8192); // no more than half, or the best one had too little
+    BOOST_REQUIRE(half.plan.count == 2u);
+    BOOST_TEST(half.plan.stripes[0].length == 4096u);
+    Peer never("bss:n_batch=2,explore=0", equal_paths(4));
+    for (unsigned i = 0; i < 64; ++i) {
+        (void)never.put(kMiB);
+        BOOST_TEST(never.plan.stripes[1].path == 1);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(n_paths_limits_bss_unless_all_of_them_are_down) {

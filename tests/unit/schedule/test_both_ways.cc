@@ -67,3 +67,44 @@ BOOST_AUTO_TEST_CASE(reads_with_paths_of_their_own_need_no_lead) {
     place(peer, Direction::write, 4 * kMiB);
     BOOST_TEST(peer.scheduler.write_ahead(kMiB, 1000) == kMiB);
 }
+
+// Reads count while as much is under way as teaches a rate, and for 2 ms after the last one that did.
+BOOST_AUTO_TEST_CASE(whether_paths_are_read_from) {
+    PathTable paths(equal_paths(2));
+    BOOST_TEST(!both_ways(paths, Direction::write));
+    paths.place(1, Direction::read, 4095);
+    BOOST_TEST(!both_ways(paths, Direction::write));
+    paths.place(1, Direction::read, 1);
+    BOOST_TEST(both_ways(paths, Direction::write));
+    BOOST_TEST(!both_ways(paths, Direction::read)); // nobody writes
+    paths.settle({1, Direction::read, 4096, 4096, 1000, 10'000});
+    paths.advance(2'009'999);
+    BOOST_TEST(both_ways(paths, Direction::write));
+    paths.advance(2'010'000);
+    BOOST_TEST(!both_ways(paths, Direction::write));
+}
+
+BOOST_AUTO_TEST_CASE(very_large_writes_do_not_wait) {
+    Peer peer("default", equal_paths(2));
+    place(peer, Direction::read, kMiB);
+    BOOST_TEST(peer.scheduler.write_ahead(4 * kMiB, 1000) == kMiB);
+    BOOST_TEST(peer.scheduler.write_ahead(4 * kMiB + 1, 1000) == 4 * kMiB + 1);
+}
+
+// Two alignments at a time, and both parts are worth a stripe of 16 KiB.
+BOOST_AUTO_TEST_CASE(parts_of_a_write) {
+    const auto ahead = [](std::uint64_t reads, std::uint64_t size) {
+        Peer peer("default:chunk_time=1,min_chunk=64", equal_paths(2));
+        place(peer, Direction::read, reads);
+        return peer.scheduler.write_ahead(size, 1000);
+    };
+    BOOST_TEST(ahead(16384, kMiB) == 16384u);
+    BOOST_TEST(ahead(16384 + 126, kMiB) == 16384u);
+    BOOST_TEST(ahead(16384 + 128, kMiB) == 16384u + 128);
+    BOOST_TEST(ahead(16384 - 2, kMiB) == 0u);
+    BOOST_TEST(ahead(16384, 32768) == 32768u); // no more than a stripe is left
+    BOOST_TEST(ahead(16384, 32769) == 16384u);
+    BOOST_TEST(ahead(16384, 32767) == 0u); // too short for two: as a whole
+    BOOST_TEST(ahead(32766, 32767) == 0u);
+    BOOST_TEST(ahead(32768, 32767) == 32767u);
+}

@@ -2,6 +2,8 @@
 #define BOOST_TEST_MODULE schedule_policy_factory
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+
 #include "schedule/schedule_fixture.h"
 
 using namespace ucx_mp::schedule;
@@ -36,6 +38,99 @@ BOOST_AUTO_TEST_CASE(parameters_with_units) {
     BOOST_TEST(make_policy("bss").config->alpha == 0.75);
     BOOST_TEST(make_policy("spray:chunk_time=50us,max_chunk=4M").config->chunk_time == 50000.0);
     BOOST_TEST(make_policy("window_rr:window=7,").config->window == 7u);
+}
+
+BOOST_AUTO_TEST_CASE(units) {
+    const auto bytes = [](const std::string& text) {
+        return make_policy("even:stripe_threshold=" + text).config->stripe_threshold;
+    };
+    BOOST_TEST(bytes("700") == 700u);
+    BOOST_TEST(bytes("700B") == 700u);
+    BOOST_TEST(bytes("3K") == 3072u);
+    BOOST_TEST(bytes("1.5K") == 1536u);
+    BOOST_TEST(bytes("3M") == 3u << 20);
+    BOOST_TEST(bytes("1G") == 1u << 30);
+    const auto nanos = [](const std::string& text) {
+        return make_policy("epc:probe_interval=" + text).config->probe_interval;
+    };
+    BOOST_TEST(nanos("7") == 7.0);
+    BOOST_TEST(nanos("7.5ns") == 7.5);
+    BOOST_TEST(nanos("7us") == 7e3);
+    BOOST_TEST(nanos("7ms") == 7e6);
+    BOOST_TEST(nanos("7s") == 7e9);
+}
+
+// Each has a range, which its error message tells; both ends belong to it.
+BOOST_AUTO_TEST_CASE(ranges) {
+    struct Range {
+        const char *policy, *name, *below, *least, *most, *above, *allowed;
+    };
+    for (const Range& range : {
+             Range{"even", "alignment", "0", "1", "1M", "2M", "1 to 1M"},
+             Range{"even", "min_stripe", "0", "1", "64M", "65M", "1 to 64M"},
+             Range{"even", "stripe_threshold", "0", "1", "1G", "1025M", "1 to 1G"},
+             Range{"even", "one_sided_threshold", "0", "1", "1G", "1025M", "1 to 1G"},
+             Range{"even", "window", "0", "1", "65536", "65537", "1 to 65536"},
+             Range{"default", "lane_slack", "-1", "0", "1s", "1.1s", "0ns to 1s"},
+             Range{"adaptive", "alpha", "-0.1", "0", "1", "1.1", "0 to 1"},
+             Range{"bss", "n_paths", "0", "1", "64", "65", "1 to 64"},
+             Range{"bss", "n_batch", "0", "1", "64", "65", "1 to 64"},
+             Range{"bss", "explore", "-1", "0", "1000000", "1000001", "0 to 1000000"},
+             Range{"load_balanced", "accounts", "0", "1", "2", "3", "1 to 2"},
+             Range{"spray", "chunk_time", "0.9ns", "1ns", "1s", "1.1s", "1ns to 1s"},
+             Range{"spray", "min_chunk", "63", "64", "64M", "65M", "64 to 64M"},
+             Range{"spray", "max_chunk", "63", "64", "1G", "1025M", "64 to 1G"},
+             Range{"spray", "window_chunks", "0.9", "1", "64", "64.5", "1 to 64"},
+             Range{"default", "pull_threshold", "0", "1", "1G", "1025M", "1 to 1G"},
+             Range{"default", "descriptor_cost", "-1", "0", "1s", "1.1s", "0ns to 1s"},
+             Range{"epc", "probe_interval", "-1", "0", "1000s", "1001s", "0ns to 1000s"},
+         }) {
+        const std::string key = std::string(range.policy) + ":" + range.name + "=";
+        const auto refusal = [&](const std::string& value) {
+            return "UCX_MP_POLICY=" + key + value + ": " + range.name + " = '" + value +
+                   "' is not allowed; allowed: " + range.allowed;
+        };
+        for (const char* const bad : {range.below, range.above}) BOOST_TEST(error(key + bad) == refusal(bad));
+        for (const char* const good : {range.least, range.most}) // another parameter may not go with it
+            BOOST_TEST(make_policy(key + good, "UCX_MP_POLICY").error != refusal(good));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(parameters_that_do_not_go_together) {
+    const auto wrong = [](const std::string& text, unsigned n_paths = 0) {
+        const std::string error = make_policy(text, "P", n_paths).error;
+        return error.empty() ? error : error.substr(("P=" + text + ": ").size());
+    };
+    BOOST_TEST(wrong("spray:alignment=8K,min_chunk=8K") ==
+               "min_stripe = 4096 is not allowed; allowed: alignment (8192) or more");
+    BOOST_TEST(wrong("default:alignment=8K,min_stripe=8K,min_chunk=8K,max_chunk=8K") == "");
+    BOOST_TEST(wrong("default:alignment=8K,min_stripe=8K,min_chunk=4K") ==
+               "min_chunk = 4096 is not allowed; allowed: alignment (8192) or more");
+    BOOST_TEST(wrong("spray:max_chunk=4K") == "max_chunk = 4096 is not allowed; allowed: min_chunk (8192) or more");
+    BOOST_TEST(wrong("bss:n_paths=8,n_batch=8", 8) == "");
+    BOOST_TEST(wrong("bss:n_paths=1") == "n_batch = 2 is not allowed; allowed: 1 to n_paths (1)");
+    BOOST_TEST(wrong("bss:n_batch=3", 2) == "n_batch = 3 is not allowed; allowed: 1 to n_paths (2)");
+    BOOST_TEST(wrong("bss:n_batch=2", 2) == "");
+    BOOST_TEST(wrong("bss:n_batch=64") == "");
+    BOOST_TEST(wrong("bss", 1) == ""); // by default it is two, or all
+    BOOST_TEST(wrong("even", 1) == "");
+}
+
+BOOST_AUTO_TEST_CASE(help_shows_the_defaults) {
+    const std::string help = policy_help();
+    BOOST_TEST(std::count(help.begin(), help.end(), '\n') == kPolicyKinds);
+    for (const char* const line :
+         {"\nbinding\n", "\nweighted_rr: weights=rates\n", "\nwindow_rr: window=32\n",
+          "\nweighted: alignment=64, min_stripe=4K, stripe_threshold=16K, one_sided_threshold=8K, window=32, "
+          "weights=rates\n",
+          "\nbss: alignment=64, min_stripe=4K, stripe_threshold=16K, one_sided_threshold=8K, window=32, alpha=0.75, "
+          "n_paths=all, n_batch=2, explore=32\n",
+          "\nspray: alignment=64, stripe_threshold=16K, one_sided_threshold=8K, window=32, chunk_time=64us, "
+          "min_chunk=8K, max_chunk=1M, window_chunks=2, probe_interval=25ms\n"})
+        BOOST_TEST(help.find(line) != std::string::npos, line);
+    BOOST_TEST(help.find("lane_slack=1us") != std::string::npos);
+    BOOST_TEST(help.find("descriptor_cost=100ns") != std::string::npos);
+    BOOST_TEST(help.find("pull_threshold=512K") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(weights_of_rails) {

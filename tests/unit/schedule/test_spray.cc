@@ -226,3 +226,99 @@ BOOST_AUTO_TEST_CASE(the_end_of_a_transfer_is_cut_small_only_if_none_is_behind_i
     BOOST_TEST(first_piece(0) < 30000u);
     BOOST_TEST(first_piece(4 * kMiB) == 40000u);
 }
+
+// window_chunks chunks and twice rate x latency, as often as the scale says, and twice rate x late. Chunks grow with
+// both, within their bounds.
+BOOST_AUTO_TEST_CASE(windows_and_chunks_by_numbers) {
+    const auto tolerance = boost::test_tools::tolerance(1e-12);
+    const PolicyConfig config = policy("spray");
+    const SprayWindows windows(config);
+    BOOST_TEST(windows.chunk(0.5) == 32000.0);
+    BOOST_TEST(windows.chunk(0.1) == 8192.0);
+    BOOST_TEST(windows.chunk(20) == double(kMiB));
+    PathTable paths(equal_paths(2, 2));
+    const Path& path = paths[0];
+    const Direction d = Direction::write;
+    BOOST_TEST(windows.window(paths, path, d, 2) == 2 * 128000 + 2 * 2 * 2000.0, tolerance);
+    BOOST_TEST(windows.chunk(paths, path, d, 2) == 128000.0, tolerance);
+    paths[0].of(d).window_scale = 3;
+    BOOST_TEST(windows.window(paths, path, d, 2) == 3 * (2 * 128000 + 2 * 2 * 2000.0), tolerance);
+    BOOST_TEST(windows.chunk(paths, path, d, 2) == 1.5 * 128000.0, tolerance);
+    paths[0].of(d).window_scale = 1.5;
+    BOOST_TEST(windows.chunk(paths, path, d, 2) == 128000.0, tolerance);
+    paths.settle({0, d, 8, 8, 1000, 3000});
+    paths.advance(3000 + 4'000'000);
+    (void)paths.take_settled(d);
+    BOOST_TEST(paths.late() == 1e6);
+    BOOST_TEST(windows.window(paths, path, d, 2) == 1.5 * (2 * 128000 + 2 * 2 * 2000.0) + 2 * 2 * 1e6, tolerance);
+    BOOST_TEST(windows.chunk(paths, path, d, 2) == 2 * 2 * 1e6 / 8, tolerance);
+    BOOST_TEST(windows.chunk(paths, path, d, 8) == double(kMiB));
+}
+
+// Found dry in the middle of a transfer a window grows by half, up to 16 times; each other chunk takes 0.002 off.
+BOOST_AUTO_TEST_CASE(scales_by_numbers) {
+    Peer peer("spray", equal_paths(2));
+    Transfer transfer{1 << 30};
+    Nanos now = 1;
+    (void)drain(peer, transfer, now);
+    const auto scale = [&] { return peer.path(0).of(Direction::write).window_scale; };
+    const auto ask = [&] {
+        Stripe chunk;
+        BOOST_REQUIRE(peer.scheduler.next(transfer, now, chunk));
+        BOOST_TEST(chunk.path == 0);
+    };
+    const auto all_done = [&] {
+        const std::uint64_t bytes = peer.path(0).of(Direction::write).in_flight;
+        now += 2000 + bytes;
+        peer.scheduler.observe({0, Direction::write, bytes, bytes, now - 2000 - bytes, now});
+    };
+    BOOST_TEST(scale() == 1.0);
+    all_done();
+    ask();
+    BOOST_TEST(scale() == 1.5);
+    ask(); // something is under way
+    BOOST_TEST(scale() == 1.5 * 0.998);
+    for (int i = 0; i < 6; ++i) all_done(), ask();
+    BOOST_TEST(scale() == 16.0);
+}
+
+// A path that nobody has measured for probe_interval has the least chunk of a transfer's beginning, if that has four.
+BOOST_AUTO_TEST_CASE(a_stale_path_is_tried_at_the_beginning) {
+    const auto first = [](std::uint64_t size, std::uint64_t offset = 0, Nanos age = 1'000'001) {
+        Peer peer("spray:probe_interval=1ms", weighted_paths({1, 0.001}));
+        peer.scheduler.observe({0, Direction::write, 8192, 8192, 1'000'000, 1'010'192});
+        peer.scheduler.observe({1, Direction::write, 8192, 8192, 1'000'000, 1'000'000 + 8'194'000});
+        const Nanos now = 9'194'000 + age;
+        peer.scheduler.observe({0, Direction::write, 8192, 8192, now - 10'192, now});
+        Transfer transfer{size};
+        transfer.offset = offset;
+        return drain(peer, transfer, now).at(0);
+    };
+    const Stripe tried = first(32768);
+    BOOST_TEST(tried.path == 1);
+    BOOST_TEST(tried.length == 8192u);
+    BOOST_TEST(tried.offset == 0u);
+    BOOST_TEST(first(32767).path == 0);
+    BOOST_TEST(first(1 << 20, 64).path == 0);
+    BOOST_TEST(first(32768, 0, 1'000'000).path == 0);
+}
+
+// A rest of less than half the least chunk goes with the piece before it.
+BOOST_AUTO_TEST_CASE(no_crumbs) {
+    const auto lengths = [](std::uint64_t size) {
+        Peer peer("spray", equal_paths(1));
+        Transfer transfer{size};
+        std::vector<std::uint64_t> out;
+        for (const Stripe& chunk : drain(peer, transfer, 1)) out.push_back(chunk.length);
+        return out;
+    };
+    using Lengths = std::vector<std::uint64_t>;
+    BOOST_TEST(lengths(64000 + 4095) == Lengths({64000 + 4095}), boost::test_tools::per_element());
+    BOOST_TEST(lengths(64000 + 4096) == Lengths({64000, 4096}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(chunks_are_whole_alignments) {
+    Peer peer("spray:chunk_time=50us", equal_paths(2));
+    Transfer transfer{kMiB};
+    BOOST_TEST(drain(peer, transfer, 1).at(0).length == 49984u); // 781.25 of them
+}

@@ -124,3 +124,94 @@ BOOST_AUTO_TEST_CASE(alone_a_gap_counts_less) {
     BOOST_TEST(behind(0) < -0.5);
     BOOST_TEST(behind(1) == 0);
 }
+
+// Without time between them the first 16 samples count alike; from then on each is a sixteenth.
+BOOST_AUTO_TEST_CASE(a_mean_of_sixteen_samples) {
+    Standing path;
+    Pace pace;
+    Scatter scatter;
+    double beside = 0;
+    BOOST_TEST(!path.known());
+    for (int i = 0; i < 15; ++i) path.learn(-3, 1, scatter), (void)pace.learn(-3, 1, 0, beside);
+    path.learn(-19, 1, scatter), (void)pace.learn(-19, 1, 0, beside);
+    BOOST_TEST(path.known());
+    BOOST_TEST(path.mean() == -4);
+    (void)pace.learn(-4, 1, 0, beside);
+    BOOST_TEST(beside == 0);
+    path.learn(-20, 1, scatter), (void)pace.learn(-20, 1, 0, beside);
+    BOOST_TEST(path.mean() == -5);
+    (void)pace.learn(-5, 1, 0, beside);
+    BOOST_TEST(beside == 0);
+}
+
+// Of eight samples a half is left after four half-lives of 20 ms. A path has rested after one.
+BOOST_AUTO_TEST_CASE(samples_fade) {
+    constexpr std::uint64_t kHalf = 20'000'000, kNow = 1000;
+    Standing path;
+    Scatter scatter;
+    for (int i = 0; i < 8; ++i) path.learn(0, kNow, scatter);
+    BOOST_TEST(path.counts(kNow));
+    BOOST_TEST(path.counts(0)); // a clock that went back
+    BOOST_TEST(path.counts(kNow + 4 * kHalf));
+    BOOST_TEST(!path.counts(kNow + 4 * kHalf + kHalf / 100));
+    BOOST_TEST(!path.rested(0));
+    BOOST_TEST(!path.rested(kNow + kHalf));
+    BOOST_TEST(path.rested(kNow + kHalf + 1));
+    path.learn(-5, kNow + 2 * kHalf, scatter); // two are left: this is the third
+    BOOST_TEST(path.mean() == -5.0 / 3, boost::test_tools::tolerance(1e-6));
+}
+
+// A thirty-second of (y - mean before) (y - mean after), of many peers so much less.
+BOOST_AUTO_TEST_CASE(the_scatter_is_the_mean_product_of_both_deviations) {
+    const auto tolerance = boost::test_tools::tolerance(1e-9);
+    Standing path, alone;
+    Scatter scatter, shared;
+    path.learn(-2, 1, scatter);
+    double expected = 0.25 * 31 / 32; // the first one is its own mean
+    BOOST_TEST(scatter.variance == expected, tolerance);
+    path.learn(-5, 1, scatter); // the mean goes from -2 to -3.5
+    expected += (3 * 1.5 - expected) / 32;
+    BOOST_TEST(scatter.variance == expected, tolerance);
+    alone.learn(-2, 1, shared, 4);
+    alone.learn(-5, 1, shared, 4);
+    BOOST_TEST(shared.variance == 0.25 + (3 * 1.5 - 0.25) / 128, tolerance);
+}
+
+// x - t^2 / x, where t is two standard errors; alone their squares count twice.
+BOOST_AUTO_TEST_CASE(how_much_is_believed) {
+    const auto behind = [](double mean, double best, unsigned samples, unsigned peers = 0) {
+        Standing path;
+        Scatter scatter;
+        for (unsigned i = 0; i < samples; ++i) path.learn(mean, 1, scatter, peers);
+        return path.behind(best, Scatter{.variance = 0.25});
+    };
+    const auto tolerance = boost::test_tools::tolerance(1e-9);
+    BOOST_TEST(behind(-2, 0, 4) == -2 + 0.25 / 2, tolerance);
+    BOOST_TEST(behind(-1, 1, 4) == -2 + 0.25 / 2, tolerance);
+    BOOST_TEST(behind(-2, 0, 1) == -2 + 1.0 / 2, tolerance);
+    BOOST_TEST(behind(-2, 0, 4, 1) == -2 + 0.5 / 2, tolerance);
+    BOOST_TEST(behind(-0.49, 0, 4) == 0.0);
+    BOOST_TEST(behind(-0.51, 0, 4) < 0.0);
+    BOOST_TEST(behind(0.2, 0, 4) == 0.0);
+}
+
+// Two standard deviations below the best.
+BOOST_AUTO_TEST_CASE(as_good_as_the_best_but_for_noise) {
+    const Scatter scatter{.variance = 0.25};
+    BOOST_TEST(Standing::level(-0.99, 0, scatter));
+    BOOST_TEST(!Standing::level(-1, 0, scatter));
+    BOOST_TEST(Standing::level(-2.5, -2, scatter));
+    BOOST_TEST(!Standing::level(1, 2.5, scatter));
+}
+
+// What is beside others begins anew, so does what is not: nothing of the other kind is left.
+BOOST_AUTO_TEST_CASE(samples_of_another_kind_begin_anew) {
+    Standing path;
+    Scatter scatter;
+    for (int i = 0; i < 8; ++i) path.learn(-1, 1, scatter);
+    path.learn(-3, 2, scatter, 1);
+    BOOST_TEST(path.alone());
+    BOOST_TEST(path.mean() == -3);
+    path.learn(-5, 3, scatter, 1);
+    BOOST_TEST(path.mean() == -4, boost::test_tools::tolerance(1e-6));
+}

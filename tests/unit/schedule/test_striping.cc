@@ -38,6 +38,32 @@ BOOST_AUTO_TEST_CASE(cut_is_proportional_and_aligned) {
     BOOST_TEST(lengths(plan)[0] + lengths(plan)[1] + lengths(plan)[2] == UINT64_MAX);
 }
 
+// A cut that would be rounded up beyond the end is none.
+BOOST_AUTO_TEST_CASE(no_cut_beyond_the_end) {
+    Shares shares;
+    for (double s : {999.0, 1.0}) shares.add(PathIndex(shares.count), s);
+    Plan plan;
+    cut(shares, 1000, 64, plan); // 999 -> 1024
+    BOOST_TEST(lengths(plan) == Lengths({1000}), boost::test_tools::per_element());
+    BOOST_TEST(plan.stripes[0].path == 0);
+    cut(shares, 1024, 64, plan); // 1022.976 -> 1024
+    BOOST_TEST(lengths(plan) == Lengths({1024}), boost::test_tools::per_element());
+}
+
+// Three paths of which two have room for the minimum: who sat out is owed its third.
+BOOST_AUTO_TEST_CASE(who_sits_out_is_owed_its_share) {
+    Peer peer("even:min_stripe=8K", equal_paths(3));
+    (void)peer.put(20480);
+    BOOST_TEST(lengths(peer.plan) == Lengths({10240, 10240}), boost::test_tools::per_element());
+    BOOST_TEST(peer.plan.stripes[0].path == 1);
+    BOOST_TEST(peer.plan.stripes[1].path == 2);
+    BOOST_TEST(peer.path(0).carry == 20480.0 / 3, boost::test_tools::tolerance(1e-9));
+    BOOST_TEST(peer.path(1).carry == 20480.0 / 3 - 10240, boost::test_tools::tolerance(1e-9));
+    (void)peer.put(20480); // two thirds, a sixth and a sixth: the others would have 3.4 KB each
+    BOOST_TEST(lengths(peer.plan) == Lengths({20480}), boost::test_tools::per_element());
+    BOOST_TEST(peer.plan.stripes[0].path == 0);
+}
+
 BOOST_AUTO_TEST_CASE(even_on_two_rails_halves) {
     Peer peer("even", equal_paths(2));
     BOOST_TEST(int(peer.put(1 << 20)) == int(Outcome::stripes));
