@@ -171,6 +171,19 @@ struct CollectWorld {
     }
 };
 
+// What a call that is over has left.
+inline void check(Under& under, unsigned ranks, unsigned rank) {
+    BOOST_REQUIRE(under.complete());
+    BOOST_REQUIRE(std::ranges::all_of(under.guard, [](std::uint8_t byte) { return byte == 0; }));
+    BOOST_REQUIRE_EQUAL(under.open, 0);
+    BOOST_REQUIRE_EQUAL(under.asked_wrong, 0u);
+    BOOST_REQUIRE_EQUAL(under.storage.collective.error, MP_OK);
+    BOOST_REQUIRE_MESSAGE(under.call.gets(ranks, rank) == under.result() ||
+                              (under.call.kind == MP_BCAST && rank == under.call.root),
+                          "operation " << under.call.number << " of kind " << under.call.kind << ", "
+                                       << under.call.bytes << " bytes, root " << under.call.root << ", rank " << rank);
+}
+
 // One group of all members, whose calls come one after the other.
 struct Simple {
     CollectWorld world;

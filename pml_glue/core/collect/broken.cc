@@ -1,14 +1,18 @@
 // A member that is gone: the group is of no use any more, and who waits in it has to hear of it. The neighbour that it
 // leaves notices; a third one waits for somebody who has left the operation with an error. So who hears of it tells all
-// his neighbours on the circle, once. Slow path.
+// that may wait for parts of his, once: his neighbours on the circle, those in rounds of several messages, and by hosts
+// all of his host, and who speaks for others. Slow path.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "pml_glue/core/collect/group.h"
+#include "pml_glue/core/plan/maker.h"
 
 namespace ucx_mp::glue {
 
@@ -86,6 +90,32 @@ void Group::tell_broken() {
     config.members = this;
     config.process = process_of;
     all_.tell_broken(config, check_, gone_);
+    tell_others();
+}
+
+// Those that are no neighbours on the circle. While hosts are asked for, others may know them already, and anybody may
+// be on ours.
+void Group::tell_others() {
+    const std::uint32_t own = config_.rank, all = config_.ranks;
+    std::vector<std::uint32_t> others;
+    for (const Rounds* const rounds : {&rounds_, static_cast<const Rounds*>(&flat_)})
+        if (rounds->count)
+            each_round(all, rounds, [&](const auto& each) {
+                each([&](unsigned, std::uint32_t distance, std::uint32_t) {
+                    others.push_back(static_cast<std::uint32_t>((std::uint64_t{own} + distance) % all));
+                });
+            });
+    if (hosts_) std::ranges::copy(hosts_->takers_of(own), std::back_inserter(others));
+    if (!host_keys_.empty())
+        for (std::uint32_t rank = 0; rank < all; ++rank) others.push_back(rank);
+    std::ranges::sort(others);
+    others.erase(std::ranges::unique(others).begin(), others.end());
+    const wire::BrokenHeader message{.name = wire::name_of(config_.context, check_), .process = gone_};
+    for (const std::uint32_t rank : others) {
+        const std::uint32_t distance = rank >= own ? rank - own : rank + all - own;
+        const bool told = distance == 0 || std::has_single_bit(distance) || std::has_single_bit(all - distance);
+        if (!told && processes_[rank] != gone_) all_.tell(processes_[rank], wire::kBroken, &message, sizeof message);
+    }
 }
 
 void Groups::tell_broken(const mp_group_config_t& config, std::uint32_t check, std::uint64_t why) {

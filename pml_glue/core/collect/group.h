@@ -6,7 +6,7 @@
 // (plan/slot_rules.h); what others pretend beyond that is dropped. Operators are applied, and others answered, by
 // progress(), not while messages arrive.
 //
-// A member that is gone breaks the group: who needs to know is told by `broken`, along the circle's edges. Messages of
+// A member that is gone breaks the group: who needs to know is told by `broken` (broken.cc). Messages of
 // a broken group may come when the communicator has been freed, and its number is another one's (messages.h).
 //
 // A persistent request is a group of its own, with the members of its communicator's. Members may start requests in any
@@ -207,6 +207,7 @@ private:
     void lose(std::uint64_t why);
     void lose_requests();
     void tell_broken();
+    void tell_others();
     void waits_for(std::vector<Peer*>& peers);
 
     Groups& all_;

@@ -263,6 +263,20 @@ Hosts::Hosts(std::span<const std::uint64_t> keys, const MessageCosts& costs) : h
     worth = is_worth(by_hosts, cost_of(flat, costs.latency, costs.overhead));
 }
 
+std::vector<std::uint32_t> Hosts::takers_of(std::uint32_t rank) const {
+    std::vector<std::uint32_t> out;
+    const std::uint32_t own = host[rank], all = count();
+    for (std::uint32_t i = first[own]; i < first[own + 1]; ++i)
+        if (ranks[i] != rank) out.push_back(ranks[i]);
+    if (at[rank] != 0) return out; // it does not speak for its host
+    const auto speaker = [&](std::uint32_t distance) { out.push_back(ranks[first[above(own, distance, all)]]); };
+    each_round(all, &across, [&](const auto& each) {
+        each([&](unsigned, std::uint32_t distance, std::uint32_t) { speaker(distance); });
+    });
+    for (std::uint32_t distance = 1; distance < all; distance *= 2) speaker(distance), speaker(all - distance);
+    return out;
+}
+
 void make_plan_by_hosts(const Shape& shape, Plan& out) { HostMaker(shape, out).make(); }
 
 } // namespace ucx_mp::glue

@@ -36,6 +36,8 @@ struct Hosts {
     Hosts(std::span<const std::uint64_t> keys, const MessageCosts& costs);
     [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(first.size() - 1); }
     [[nodiscard]] std::uint32_t size(std::uint32_t one) const { return first[one + 1] - first[one]; }
+    // All whose plans take parts of this rank, whatever the operation and its root. Slow path.
+    [[nodiscard]] std::vector<std::uint32_t> takers_of(std::uint32_t rank) const;
 
     std::vector<std::uint32_t> ranks;    // host by host, in the order of their lowest ranks
     std::vector<std::uint32_t> first;    // place of each host's first in `ranks`; one more
