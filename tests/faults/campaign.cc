@@ -42,6 +42,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.recovery.packet_numbers = options.packet_numbers;
     config.apm = options.apm;
     config.recovery.partition_timeout = options.member_death ? 20'000'000 : 0;
+    if (options.member_death) config.connect_timeout = 500'000'000; // it may die before anybody has connected to it
     config.recovery.hold_down = 1'000'000;
     config.recovery.max_hold_down = 8'000'000;
     config.recovery.ask_interval = 100'000;
