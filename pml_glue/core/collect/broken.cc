@@ -109,7 +109,7 @@ void Group::tell_others() {
     if (!host_keys_.empty())
         for (std::uint32_t rank = 0; rank < all; ++rank) others.push_back(rank);
     std::ranges::sort(others);
-    others.erase(std::ranges::unique(others).begin(), others.end());
+    others.erase(std::unique(others.begin(), others.end()), others.end());
     const wire::BrokenHeader message{.name = wire::name_of(config_.context, check_), .process = gone_};
     for (const std::uint32_t rank : others) {
         const std::uint32_t distance = rank >= own ? rank - own : rank + all - own;
